@@ -19,7 +19,7 @@ pub enum MessageDetail {
     Full,
 }
 
-/// The diagnostic of a request that could not be made or was refused while reading.
+/// Returns the diagnostic of a request that could not be made or was refused while reading.
 pub fn diagnose(error: &ApiError, target: &Target, sources: &Sources, detail: MessageDetail) -> Diagnostic {
     let (code, message, help) = if target.is_on_hosts() { on_host(error) } else { explain(error, target) };
     let place = match (target.gke.is_some(), code) {

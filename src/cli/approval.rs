@@ -69,7 +69,7 @@ pub fn obtain(
     Ok(ApprovedBy::Prompt)
 }
 
-/// Returns an error for each thing, not managed by this stack, that the plan would adopt without approval: the plan is
+/// Returns an error for each resource, not managed by this stack, that the plan would adopt without approval: the plan is
 /// refused as it stands.
 pub fn adoption_refusals(plan: &Plan, sources: &Sources) -> Vec<Diagnostic> {
     let missing = plan.missing_approvals(&[]);

@@ -55,7 +55,7 @@ fn sections(typed: &OsStr, before: &str) -> Vec<CompletionCandidate> {
     words.filter(|word| word.starts_with(typed)).map(CompletionCandidate::new).collect()
 }
 
-/// The stack that the command line is about; completion comes before it is parsed.
+/// Returns the stack that the command line is about; completion comes before it is parsed.
 fn stack_of(words: impl Iterator<Item = OsString>) -> PathBuf {
     let mut words = words.skip_while(|word| word != "--").skip(1);
     while let Some(word) = words.next() {

@@ -49,14 +49,14 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// The lines of the table in `--help`.
+/// Returns the lines of the table in `--help`.
 pub fn table() -> String {
     let lines = Exit::ALL.iter().map(|exit| format!("  {:>3}  {}", exit.code(), exit.meaning()));
     lines.collect::<Vec<_>>().join("\n")
 }
 
 impl Exit {
-    /// The code for errors: that of a refusal when every error is one.
+    /// Creates the code for errors: that of a refusal when every error is one.
     pub fn of_diagnostics(diagnostics: &[Diagnostic]) -> Self {
         let errors = diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error);
         let mut exits = errors.map(|diagnostic| Self::of_code(diagnostic.code));
@@ -80,7 +80,7 @@ impl Exit {
         }
     }
 
-    /// The code for an end that a signal asked for.
+    /// Creates the code for an end that a signal asked for.
     pub fn of_signal(first: Option<Signal>) -> Self {
         match first {
             Some(Signal::Terminate) => Self::Terminated,
@@ -88,7 +88,7 @@ impl Exit {
         }
     }
 
-    /// The code for the end of an apply.
+    /// Creates the code for the end of an apply.
     pub fn of_summary(summary: &Summary, signal: Option<Signal>) -> Self {
         match (summary.stopped, signal) {
             (AbortCause::None, _) => {}

@@ -39,8 +39,8 @@ pub fn exec(settings: &Settings, words: &[String]) -> Exit {
     })
 }
 
-/// A new folder that only this user can write to: Python takes a module that lies beside a program for one of its own, and a
-/// folder of a repository may have come with one.
+/// Returns a new folder that only this user can write to: Python takes a module that lies beside a program for one of its own,
+/// and a folder of a repository may have come with one.
 fn write_files() -> io::Result<PathBuf> {
     let folder = tempfile::Builder::new().prefix("dask-infra-first-hour-").tempdir()?;
     FILES.iter().chain([&CATALOG]).try_for_each(|(name, text)| fs::write(folder.path().join(name), text))?;

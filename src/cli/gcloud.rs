@@ -60,7 +60,7 @@ pub fn read(env: Env<'_>) -> Gcloud {
     }
 }
 
-/// A key of an INI file.
+/// Returns a key of an INI file.
 fn property(text: &str, section: &str, key: &str) -> Option<String> {
     let mut here = "";
     for line in text.lines().map(str::trim) {

@@ -164,7 +164,7 @@ impl FetchedChart {
         Ok(Self { folder })
     }
 
-    /// The chart's own folder.
+    /// Returns the chart's own folder.
     fn chart(&self) -> Result<String, Trouble> {
         let entries = std::fs::read_dir(self.folder.path()).into_iter().flatten().flatten();
         let charts = entries.map(|entry| entry.path()).find(|path| path.join("Chart.yaml").is_file());

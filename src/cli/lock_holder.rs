@@ -58,7 +58,7 @@ fn boot_and_namespace() -> Option<String> {
     Some(format!("{} {}", boot.trim(), space.display()))
 }
 
-/// When a process began, in ticks since the boot; none when it has ended. Source: proc(5), fields 3 and 22 of `stat`.
+/// Returns when a process began, in ticks since the boot; none when it has ended. Source: proc(5), fields 3 and 22 of `stat`.
 fn start_time(pid: u32) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The second field is the program's name in parentheses and may hold anything.

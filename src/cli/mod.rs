@@ -241,7 +241,7 @@ pub fn parse_error(arguments: impl IntoIterator<Item = OsString>) -> Option<Stri
     Some(parse_message(&terraform_habits::with_tip(error, &arguments, &Cli::command())))
 }
 
-/// The words of the parser, which repeat what was typed or pasted: it must not steer the terminal.
+/// Returns the words of the parser, which repeat what was typed or pasted: it must not steer the terminal.
 fn parse_message(error: &clap::Error) -> String {
     crate::report::human::printable(&error.render().ansi().to_string()).into_owned()
 }

@@ -22,7 +22,7 @@ pub enum PreflightChoice {
     Skip,
 }
 
-/// Everything that an apply of the plan would meet, as far as it can be known; the gravest first.
+/// Returns everything that an apply of the plan would meet, as far as it can be known; the gravest first.
 pub async fn preflight(
     api: &dyn LiveApi,
     plan: &Plan,
@@ -98,7 +98,7 @@ fn not_enabled(error: &ApiError, project: &str) -> Option<Diagnostic> {
         .then(|| Diagnostic::error(Code::ApiDisabled, cause.what(project)).help(cause.remedy(project)))
 }
 
-/// Why a question has no answer, in the same words for all that have the same reason.
+/// Returns why a question has no answer, in the same words for all that have the same reason.
 fn failure_reason(question: &Question, error: &ApiError, project: &str) -> String {
     match DenialCause::from_error(error.body.as_ref(), &error.message) {
         Some(cause) => format!("{} (`{}`)", cause.what(project), cause.remedy(project)),

@@ -1,4 +1,4 @@
-//! How ready things are, in a look.
+//! How ready resources are, in a look.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,7 +9,7 @@ use kinds::kind::QueryResults;
 use live::{LiveApi, probe};
 use model::resource::{Await, Identity, Query, Readiness, World};
 
-/// Returns the readiness of things. Objects that were read already are not read again, and unreadable ones are left out.
+/// Returns the readiness of resources. Objects that were read already are not read again, and unreadable ones are left out.
 pub(crate) async fn read_readiness(
     api: &dyn LiveApi,
     world: &World,

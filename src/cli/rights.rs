@@ -200,7 +200,7 @@ pub fn permissions(needs: &BTreeSet<Need>) -> Vec<String> {
     needs.iter().map(Need::permission).collect::<BTreeSet<String>>().into_iter().collect()
 }
 
-/// The request that asks which of these the credentials have on a project.
+/// Returns the request that asks which of these the credentials have on a project.
 pub fn test(project: &str, needed: &[String]) -> Request {
     Request {
         api: Api::Projects,
@@ -233,14 +233,14 @@ pub fn few(permissions: &[&str]) -> String {
     }
 }
 
-/// The commands of an administrator that grant all of these.
+/// Returns the commands of an administrator that grant all of these.
 pub fn grants(project: &str, permissions: &[&str]) -> String {
     let commands: Vec<String> =
         roles(permissions.iter().copied()).into_iter().map(|role| grant(project, role)).collect();
     commands.join("\n")
 }
 
-/// The rules of a ClusterRole that allow what is needed inside a cluster.
+/// Returns the rules of a ClusterRole that allow what is needed inside a cluster.
 pub fn rules(needs: &BTreeSet<Need>) -> Vec<Value> {
     let mut verbs = BTreeMap::<(&str, String), BTreeSet<&str>>::new();
     for need in needs {
@@ -292,12 +292,12 @@ fn is_reserved(permission: &str) -> bool {
     kinds.contains(&noun) && !is_seen(permission)
 }
 
-/// The least role that holds a permission.
+/// Returns the least role that holds a permission.
 pub fn role(permission: &str) -> Option<&'static str> {
     ROLES.iter().find(|(_, holds)| holds(permission)).map(|(role, _)| *role)
 }
 
-/// The least roles that hold all of these together.
+/// Returns the least roles that hold all of these together.
 pub fn roles<'a>(permissions: impl IntoIterator<Item = &'a str> + Clone) -> Vec<&'static str> {
     let least: BTreeSet<&str> = permissions.clone().into_iter().filter_map(role).collect();
     let mut kept: Vec<&Role> = ROLES.iter().filter(|(role, _)| least.contains(role)).collect();
@@ -311,7 +311,7 @@ pub fn roles<'a>(permissions: impl IntoIterator<Item = &'a str> + Clone) -> Vec<
     kept.into_iter().map(|(role, _)| *role).collect()
 }
 
-/// How an administrator grants a role.
+/// Returns how an administrator grants a role.
 pub fn grant(project: &str, role: &str) -> String {
     format!("gcloud projects add-iam-policy-binding {project} --member user:YOU --role {role}")
 }

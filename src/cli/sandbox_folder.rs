@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use sandbox::{TOKEN, has_other_owner};
 
-/// The URL at which a folder's sandbox is served, when a process says that it serves it.
+/// Returns the URL at which a folder's sandbox is served, when a process says that it serves it.
 pub fn served_url(dir: &Path) -> Option<String> {
     // What others say there, or what a link leads to, is nobody's word for it.
     let file = fs::symlink_metadata(dir.join("serve.json")).is_ok_and(|found| found.is_file());

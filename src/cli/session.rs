@@ -116,7 +116,7 @@ impl Session {
         }
     }
 
-    /// The stack itself.
+    /// Returns the stack itself.
     pub fn stack(&self) -> &Stack {
         &self.stack
     }
@@ -154,7 +154,7 @@ impl Session {
         &self.env_values
     }
 
-    /// Where the stack's fields stand.
+    /// Returns where the stack's fields stand.
     pub fn sources(&self) -> &Sources {
         &self.sources
     }
@@ -167,7 +167,7 @@ impl Session {
         self.plan_offline(&PlanRequest::new(Mode::Apply)).map(|_| ())
     }
 
-    /// A plan against an empty world.
+    /// Returns a plan against an empty world.
     ///
     /// # Errors
     /// The stack cannot be planned; the diagnostics say why.
@@ -175,7 +175,7 @@ impl Session {
         self.plan_with(&World::empty(), request, Baseline::Nothing)
     }
 
-    /// A plan against what is live, and what to know about the reading.
+    /// Returns a plan against what is live, and what to know about the reading.
     ///
     /// # Errors
     /// The stack cannot be planned; the diagnostics say why.
@@ -197,7 +197,7 @@ impl Session {
         Ok(plan)
     }
 
-    /// A plan of the number of one thing against what is live.
+    /// Returns a plan of the number of one resource against what is live.
     ///
     /// # Errors
     /// The change cannot be planned; the diagnostics say why.
@@ -227,7 +227,7 @@ impl Session {
         Ok(found)
     }
 
-    /// The one section of the stack, or object of one, that is typed or ends so, with its resources in the order of
+    /// Returns the one section of the stack, or object of one, that is typed or ends so, with its resources in the order of
     /// making; what others own (`manage = false`) is among them.
     ///
     /// # Errors
@@ -241,7 +241,7 @@ impl Session {
         }
     }
 
-    /// Everything that is live and matters to the stack.
+    /// Returns everything that is live and matters to the stack.
     pub async fn read(&self, link: &Link, parallelism: usize) -> live::Reading {
         let Lowered { owner, target, resources, external, .. } = &self.lowered;
         let mut read =
@@ -262,13 +262,13 @@ impl Session {
         }
     }
 
-    /// Everything of the stack in the order of making; what others own (`manage = false`) comes last.
+    /// Returns everything of the stack in the order of making; what others own (`manage = false`) comes last.
     pub fn resources(&self) -> impl Iterator<Item = &Resource> {
         let Lowered { resources, external, .. } = &self.lowered;
         resources.iter().chain(external.iter().map(|external| &external.resource))
     }
 
-    /// A request that was refused, with its cause and cure.
+    /// Returns a request that was refused, with its cause and cure.
     pub fn refused(&self, error: &ApiError) -> Failure {
         let found = access::diagnose(error, &self.lowered.target, &self.sources, self.message_detail);
         Failure::new(vec![found], self.sources.clone())
@@ -283,7 +283,7 @@ impl Session {
         link.api().skipped_hosts().iter().map(found).collect()
     }
 
-    /// A problem with places in the stack's files.
+    /// Returns a problem with places in the stack's files.
     pub fn failure(&self, problem: Diagnostic) -> Failure {
         Failure::new(vec![problem], self.sources.clone())
     }
@@ -313,7 +313,7 @@ impl Session {
         Link::open(settings, &self.lowered.target, kubernetes)
     }
 
-    /// The request for the nodes of a job: nodes are not used twice, so a job that runs again asks again.
+    /// Returns the request for the nodes of a job: nodes are not used twice, so a job that runs again asks again.
     fn node_request_of(&self, job: &Address) -> Option<Address> {
         let key = job.as_str().strip_prefix("job.")?;
         self.stack.request_of(key).map(|(key, request)| request.requested(key).address)
@@ -410,7 +410,7 @@ enum Baseline {
     Live,
 }
 
-/// Plans a saved plan's things again, as it was asked for, against what is live now.
+/// Plans a saved plan's resources again, as it was asked for, against what is live now.
 ///
 /// # Errors
 /// The plan cannot be made again; the diagnostics say why.
@@ -451,7 +451,7 @@ fn drop_in_background(world: World) {
     drop(tokio::task::spawn_blocking(|| drop(world)));
 }
 
-/// The addresses of the stack that are typed or ended so: one, or all of a section.
+/// Returns the addresses of the stack that are typed or ended so: one, or all of a section.
 fn addresses_of(resources: &[Resource], typed: &str) -> Result<Vec<Address>, Diagnostic> {
     let addresses: Vec<&Address> = resources.iter().map(|resource| &resource.address).collect();
     let places = plan::propose::select::resolve_one(typed, &addresses)?;
@@ -488,7 +488,7 @@ impl Link {
         Self::open(settings, &plan.target, kubernetes)
     }
 
-    /// How requests are sent.
+    /// Returns how requests are sent.
     pub fn api(&self) -> Arc<Connection> {
         Arc::clone(&self.connection)
     }
@@ -600,7 +600,7 @@ struct ApiAccess {
     task: Option<tokio::task::JoinHandle<Result<(), SandboxError>>>,
 }
 
-/// The sandbox of a folder: in this process, or the one that another process serves.
+/// Returns the sandbox of a folder: in this process, or the one that another process serves.
 fn open_sandbox(dir: &Path) -> Result<ApiAccess, Failure> {
     let options = sandbox::Options { dir: Some(dir.to_owned()), ..sandbox::Options::default() };
     let sandbox = match Sandbox::open(options) {

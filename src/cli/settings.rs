@@ -139,7 +139,7 @@ impl Settings {
         Self { stack, vars, access, helm, trust, detail, colour, program, options, masks }
     }
 
-    /// An environment variable as stacks see it: a sandbox needs no project of anybody's.
+    /// Returns an environment variable as stacks see it: a sandbox needs no project of anybody's.
     pub fn environment(&self, name: &str) -> Option<String> {
         let value = std::env::var(name).ok();
         let invented = name == PROJECT_VARIABLE && self.access.is_simulated();
@@ -148,7 +148,7 @@ impl Settings {
             .or_else(|| invented.then(|| SANDBOX_PROJECT.to_owned()))
     }
 
-    /// The folder of the sandbox, for commands that are about it.
+    /// Returns the folder of the sandbox, for commands that are about it.
     pub fn sandbox_dir(&self) -> &Path {
         match &self.access {
             Access::Sandbox(dir) => dir,
@@ -156,7 +156,7 @@ impl Settings {
         }
     }
 
-    /// How the program was called, up to the command.
+    /// Returns how the program was called, up to the command.
     pub fn program(&self) -> &str {
         &self.program
     }
@@ -166,7 +166,7 @@ impl Settings {
         program(Some(stack), &self.options)
     }
 
-    /// How much is shown.
+    /// Returns how much is shown.
     pub fn detail(&self) -> Detail {
         self.detail
     }
@@ -248,7 +248,7 @@ impl Settings {
     }
 }
 
-/// A reader that has seen enough (`| head`) is no error; a full disk is.
+/// Returns the exit code after writing. A closed pipe (`| head`) is no error; a full disk is.
 fn exit_of_write(result: io::Result<()>, exit: Exit) -> Exit {
     match result {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe && exit == Exit::Done => Exit::Error,
@@ -322,7 +322,7 @@ impl From<SandboxError> for Failure {
 const SERVE_IT: &str =
     "one process at a time can use a folder, unless it is served: `dask-infra sandbox serve`";
 
-/// The mistakes of a file of faults, at their places.
+/// Returns the mistakes of a file of faults, at their places.
 fn fault_file_failure(mistakes: &Mistakes) -> Failure {
     let Mistakes { path, text, problems } = mistakes;
     let mut sources = Sources::default();
@@ -335,7 +335,7 @@ fn fault_file_failure(mistakes: &Mistakes) -> Failure {
     Failure::new(told.collect(), sources)
 }
 
-/// How the program was called, up to the command, so that the next command can be pasted.
+/// Returns how the program was called, up to the command, so that the next command can be pasted.
 fn program(stack: Option<&Path>, options: &[String]) -> String {
     let stack = stack.map(|stack| format!("--stack {}", quoted(&stack.display().to_string())));
     let words: Vec<String> =

@@ -40,7 +40,7 @@ const COMMANDS: &[(&str, &str)] = &[
     ("upgrade", "apply"),
 ];
 
-/// The error with a tip, where one of the words is known from elsewhere.
+/// Returns the error with a tip, where one of the words is known from elsewhere.
 pub fn with_tip(mut error: Error, arguments: &[OsString], program: &Command) -> Error {
     let tip = match error.kind() {
         ErrorKind::UnknownArgument | ErrorKind::InvalidValue | ErrorKind::ValueValidation => {

@@ -192,7 +192,7 @@ pub struct NoteText {
 
 const PROVIDER: &str = "dask-infra";
 
-/// The document of a plan.
+/// Returns the document of a plan.
 pub fn document(plan: &Plan) -> Document {
     let resources = plan.desired.iter().map(|resource| Planned {
         address: resource.address.to_string(),
@@ -223,12 +223,12 @@ pub fn document(plan: &Plan) -> Document {
     }
 }
 
-/// The document as text.
+/// Returns the document as text.
 pub fn text(plan: &Plan) -> String {
     format!("{:#}\n", serde_json::to_value(document(plan)).unwrap_or_default())
 }
 
-/// The schema of the document, draft-07.
+/// Returns the schema of the document, draft-07.
 pub fn schema() -> Value {
     let generator = schemars::generate::SchemaSettings::draft07().into_generator();
     generator.into_root_schema_for::<Document>().to_value()
@@ -338,7 +338,7 @@ fn of_change(change: &Change, values: Values) -> ResourceChange {
     }
 }
 
-/// The kind's own name; `config_map` for Kubernetes kinds that are nothing special here.
+/// Returns the kind's own name; `config_map` for Kubernetes kinds that are nothing special here.
 fn kind_of(identity: &Identity, kind: KindId) -> String {
     let Identity::Object(object) = identity else { return kind.to_string() };
     if !kinds::of(kind).uses_kubernetes_name {
@@ -363,7 +363,7 @@ fn as_it_is(change: &Change) -> Value {
     if change.before.is_null() { named(&change.identity) } else { masked(&change.before.value()) }
 }
 
-/// The names of something, where nothing else is known of it.
+/// Returns the names of something, where nothing else is known of it.
 fn named(identity: &Identity) -> Value {
     match identity {
         Identity::Cluster(name) => {
@@ -391,7 +391,7 @@ fn keys(path: &FieldPath) -> Vec<Value> {
     path.segments().iter().map(key).collect()
 }
 
-/// The body with the live values of the fields that differ.
+/// Returns the body with the live values of the fields that differ.
 fn as_it_was(body: &Value, fields: &[FieldChange]) -> Value {
     let mut was = body.clone();
     for field in fields {

@@ -377,7 +377,7 @@ pub struct Position {
     pub column: usize,
 }
 
-/// The schema of one line, draft-07.
+/// Returns the schema of one line, draft-07.
 pub fn schema() -> Value {
     let generator = schemars::generate::SchemaSettings::draft07().into_generator();
     generator.into_root_schema_for::<Line>().to_value()

@@ -69,7 +69,7 @@ impl Graph {
         }
     }
 
-    /// Everything that must be done before a node.
+    /// Returns everything that must be done before a node.
     fn predecessors(&self, node: usize) -> BTreeSet<usize> {
         let mut found = BTreeSet::new();
         let mut open: Vec<usize> = self.after[node].iter().copied().collect();
@@ -115,7 +115,7 @@ pub fn text(plan: &Plan, nodes: Nodes) -> String {
     out
 }
 
-/// A Mermaid flowchart: what is made first stands at the top.
+/// Returns a Mermaid flowchart: what is made first stands at the top.
 pub fn mermaid(plan: &Plan, nodes: Nodes) -> String {
     let graph = graph(plan, nodes);
     let order = graph.order();

@@ -266,8 +266,8 @@ fn drifted_change(drift: &Drifts) -> PlannedChange {
     }
 }
 
-/// A field of `resource_drift`. As in Terraform, `before` is what was last known and `after` what was found.
-/// Source: <https://developer.hashicorp.com/terraform/internals/json-format>, `resource_drift`.
+/// Returns a field of `resource_drift`. As in Terraform, `before` is what was last known and `after` what was found. Source:
+/// <https://developer.hashicorp.com/terraform/internals/json-format>, `resource_drift`.
 fn swapped(field: Field) -> Field {
     Field { before: field.after, after: field.before, ..field }
 }
@@ -313,7 +313,7 @@ fn left_out(plan: &Plan) -> Vec<String> {
     left_out.map(|(address, _)| address.to_string()).collect()
 }
 
-/// One event as a line.
+/// Returns one event as a line.
 fn event_line(plan: &Plan, event: &Event) -> (Level, String, Body) {
     let place = place(plan);
     let level = match event {
@@ -365,8 +365,8 @@ fn event_line(plan: &Plan, event: &Event) -> (Level, String, Body) {
     (level, message, body)
 }
 
-/// A change without anything to say of it yet. A place that the plan does not have is a mistake in apply; it is
-/// shown, not hidden.
+/// Returns a change without anything to say of it yet. A place that the plan does not have is a mistake in apply; it is shown,
+/// not hidden.
 fn hook(plan: &Plan, change: usize) -> Hook {
     let unknown = || Thing {
         addr: format!("change {change}"),

@@ -33,7 +33,7 @@ impl Lines {
         Self { look, colours: BTreeMap::new() }
     }
 
-    /// One line, with its end.
+    /// Returns one line, with its end.
     pub fn line(&mut self, of: &Container, line: &str) -> String {
         let line = strip_controls(line.trim_end_matches(['\n', '\r']));
         match self.look {

@@ -40,7 +40,7 @@ pub trait Reporter: Send {
     fn valid(&mut self, warnings: usize);
     /// Reports errors and warnings.
     fn diagnostics(&mut self, diagnostics: &[Diagnostic], sources: &Sources);
-    /// The first error of writing, once.
+    /// Returns the first error of writing, once.
     fn finish(&mut self) -> std::io::Result<()>;
 }
 

@@ -33,14 +33,14 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The process's stdout.
+    /// Creates the process's stdout.
     pub fn stdout(choice: ColourChoice) -> Self {
         let stream = io::stdout();
         let (terminal, auto) = (stream.is_terminal(), anstream::AutoStream::choice(&stream));
         Self { look: look(choice, auto, terminal), terminal, shows_bars: terminal, writer: Box::new(stream) }
     }
 
-    /// The process's stderr.
+    /// Creates the process's stderr.
     pub fn stderr(choice: ColourChoice) -> Self {
         let stream = io::stderr();
         let (terminal, auto) = (stream.is_terminal(), anstream::AutoStream::choice(&stream));
@@ -101,7 +101,7 @@ impl Masks {
         self.0.write().unwrap_or_else(PoisonError::into_inner).extend(secrets);
     }
 
-    /// A text without them.
+    /// Returns a text without them.
     pub fn out_of(&self, text: &str) -> String {
         self.0.read().unwrap_or_else(PoisonError::into_inner).out_of(text)
     }
@@ -154,7 +154,7 @@ impl Screen {
         self.keep(written);
     }
 
-    /// The first error of writing, once.
+    /// Returns the first error of writing, once.
     ///
     /// # Errors
     /// That error.

@@ -41,7 +41,7 @@ impl State {
         }
     }
 
-    /// Why it is so, where there is something to say.
+    /// Returns why it is so, where there is something to say.
     pub fn why(&self) -> Option<String> {
         match self {
             Self::Waiting(progress) => Some(progress.to_string()),

@@ -71,7 +71,7 @@ impl Why {
         }
     }
 
-    /// The answer as JSON, for programs.
+    /// Returns the answer as JSON, for programs.
     pub fn json(&self) -> Value {
         let things = self.things.iter().map(|Thing { address, state, line, place }| {
             json!({ "address": address, "state": state.word(), "why": state.why(), "says": line, "location": place })

@@ -105,7 +105,7 @@ impl ChangeRun<'_> {
         }
     }
 
-    /// Finds out how to go on after an error: the thing to delete may be gone, the thing to create may exist, or the thing to
+    /// Finds out how to go on after an error: the resource to delete may be gone, the resource to create may exist, or the resource to
     /// change may have a new version without a difference to the plan.
     async fn recover(
         &mut self,
@@ -255,7 +255,7 @@ impl ChangeRun<'_> {
         self.report_wait(&message, lasted, at_most);
     }
 
-    /// The operation that keeps others from starting, and what it does.
+    /// Returns the operation that keeps others from starting, and what it does.
     async fn blocker(&self, request: &Request) -> Option<(String, String)> {
         let operation = running_operation(self.shared.api, &request.path, None).await?;
         Some((operation["name"].as_str()?.to_owned(), operations::describe(&operation)))
@@ -328,7 +328,7 @@ impl ChangeRun<'_> {
         };
     }
 
-    /// The outcome of a refused request; of an admission webhook with where it is configured and what to do.
+    /// Returns the outcome of a refused request; of an admission webhook with where it is configured and what to do.
     async fn refusal(&self, error: &ApiError) -> Outcome {
         let outcome = request_failure(error);
         let Some(admission) = Admission::from_message(&error.message) else { return outcome };
@@ -348,7 +348,7 @@ impl ChangeRun<'_> {
         }
     }
 
-    /// Returns the live thing where a request creates one, with its path; `None` where nothing is.
+    /// Returns the live resource where a request creates one, with its path; `None` where nothing is.
     async fn read_existing(&self, request: &Request) -> Result<Option<(String, Value)>, Outcome> {
         let Some(path) = created_path(request) else { return Ok(None) };
         let read = Request::get(request.api, path.clone());
@@ -356,7 +356,7 @@ impl ChangeRun<'_> {
         Ok(if live.is_null() { None } else { Some((path, live)) })
     }
 
-    /// Decides about a thing that exists where one was to be created. After a lost reply it may be the one that this call
+    /// Decides about a resource that exists where one was to be created. After a lost reply it may be the one that this call
     /// created; without one, another apply of the stack created it after the plan.
     async fn take_over(
         &mut self,
@@ -453,7 +453,7 @@ impl ChangeRun<'_> {
         }
     }
 
-    /// An operation's error and what the pool says about it: the operation alone often says less.
+    /// Returns an operation's error and what the pool says about it: the operation alone often says less.
     async fn with_conditions(&self, request: &Request, why: String) -> GkeError {
         let path = match (request.method, created_path(request)) {
             (Method::Post, Some(path)) => path,
@@ -474,7 +474,7 @@ impl ChangeRun<'_> {
     }
 }
 
-/// Outcomes of a create when a thing of this stack exists.
+/// Outcomes of a create when a resource of this stack exists.
 enum Existing {
     /// It is as desired.
     Complete,
@@ -484,7 +484,7 @@ enum Existing {
     Terminating(String),
 }
 
-/// The path of the cluster in a path of something of it.
+/// Returns the path of the cluster in a path of something of it.
 fn cluster_of(path: &str) -> String {
     match OperationPath::parse(path) {
         Some(OperationPath { parent, cluster: Some(cluster) }) => format!("/v1/{parent}/clusters/{cluster}"),
@@ -492,7 +492,7 @@ fn cluster_of(path: &str) -> String {
     }
 }
 
-/// The name and path of the operation that a reply is.
+/// Returns the name and path of the operation that a reply is.
 fn operation(request: &Request, reply: &Value) -> Option<(String, String)> {
     if request.api != Api::Gke || !reply["status"].is_string() {
         return None;
@@ -502,7 +502,7 @@ fn operation(request: &Request, reply: &Value) -> Option<(String, String)> {
     Some((name.to_owned(), format!("/v1/{parent}/operations/{name}")))
 }
 
-/// Why an ended operation failed. Both fields count: either may be set alone.
+/// Returns why an ended operation failed. Both fields count: either may be set alone.
 fn operation_error(operation: &Value) -> Option<String> {
     let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     let status = text(&operation["statusMessage"]);
@@ -547,12 +547,12 @@ fn put_version(request: &mut Request, version: &Value) {
     }
 }
 
-/// The path of what a request is about, without its query.
+/// Returns the path of what a request is about, without its query.
 fn object_path(request: &Request) -> String {
     request.path.split('?').next().unwrap_or_default().to_owned()
 }
 
-/// The path of the thing that a request creates.
+/// Returns the path of the resource that a request creates.
 fn created_path(request: &Request) -> Option<String> {
     let body = request.body.as_ref()?;
     let path = request.path.split('?').next()?;
@@ -613,7 +613,7 @@ fn is_unanswered(error: &ApiError) -> bool {
     }
 }
 
-/// Returns true if the stack owns a live thing: GKE things by their label, objects by who applied them.
+/// Returns true if the stack owns a live resource: GKE resources by their label, objects by who applied them.
 fn is_owned(live: &Value, owner: &model::resource::Owner) -> bool {
     let manager = owner.field_manager();
     let entries = live.pointer("/metadata/managedFields").and_then(Value::as_array);

@@ -41,7 +41,7 @@ pub struct Shared<'a> {
     pub api: &'a dyn LiveApi,
     /// The guard of `api`, which knows if the lock is lost.
     pub guard: &'a WriteGuard,
-    /// The owner of the things.
+    /// The owner of the resources.
     pub owner: &'a Owner,
     /// The GKE cluster that the plan acts on.
     pub cluster: Option<&'a ClusterName>,
@@ -103,7 +103,7 @@ pub enum Pause {
 }
 
 impl<'a> ChangeRun<'a> {
-    /// A change that is about to run.
+    /// Creates a change that is about to run.
     pub fn new(
         shared: &'a Shared<'a>,
         index: usize,
@@ -177,7 +177,7 @@ impl<'a> ChangeRun<'a> {
     }
 
     /// Records a pass before anything follows. Followers of a check may take the GPUs that it needs to run again.
-    /// Followers of a thing that runs once must wait until it is known to have run.
+    /// Followers of a resource that runs once must wait until it is known to have run.
     async fn record_pass(&self, digest: &str, pass: &mut Option<String>) -> Result<(), Outcome> {
         let Change { address, identity, .. } = &self.change;
         *pass = Some(digest.to_owned());
@@ -303,7 +303,7 @@ impl<'a> ChangeRun<'a> {
         }
     }
 
-    /// The outcome with the end of the pod's log, when it has one.
+    /// Returns the outcome with the end of the pod's log, when it has one.
     async fn with_tail(&mut self, outcome: Outcome, pod: &ObjectId) -> Outcome {
         let Ok(lines) = self.read_log(pod).await else { return outcome };
         if lines.is_empty() {

@@ -60,13 +60,13 @@ pub async fn blocking_work(
     }
 }
 
-/// The running operation on a cluster, and what it does.
+/// Returns the running operation on a cluster, and what it does.
 async fn running(api: &dyn LiveApi, cluster: &ClusterName) -> Option<(String, String)> {
     let operation = running_operation(api, &format!("/v1/{}", cluster.path()), None).await?;
     Some((operation["name"].as_str()?.to_owned(), operations::describe(&operation)))
 }
 
-/// A running operation, or the cluster's own status.
+/// Returns a running operation, or the cluster's own status.
 async fn work_on(api: &dyn LiveApi, cluster: &ClusterName) -> Option<GkeWork> {
     if let Some((operation, work)) = running(api, cluster).await {
         let message = format!("the control plane does not answer while GKE is {work}");

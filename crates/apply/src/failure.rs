@@ -79,7 +79,7 @@ fn denied(error: &ApiError) -> Outcome {
     }
 }
 
-/// The code of what a project or credentials lack.
+/// Returns the code of what a project or credentials lack.
 pub fn denial_code(cause: &DenialCause) -> Code {
     match cause {
         DenialCause::ApiDisabled { .. } => Code::ApiDisabled,
@@ -91,7 +91,7 @@ pub fn denial_code(cause: &DenialCause) -> Code {
     }
 }
 
-/// Others own a field, or the thing is not what it was when it was planned.
+/// Others own a field, or the resource is not what it was when it was planned.
 fn conflict(error: &ApiError) -> Outcome {
     let managers = error.conflicts();
     if managers.is_empty() {

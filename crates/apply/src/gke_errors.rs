@@ -214,7 +214,7 @@ pub struct GkeError {
 }
 
 impl GkeError {
-    /// A text with the codes that stand in it.
+    /// Creates a text with the codes that stand in it.
     pub fn from_text(text: impl Into<String>) -> Self {
         let text = text.into();
         let codes = bracketed(&text);

@@ -70,7 +70,7 @@ pub enum Outcome {
     },
     /// Not ready in time.
     TimedOut {
-        /// The thing that was waited for, and its last state.
+        /// The resource that was waited for, and its last state.
         message: String,
     },
     /// Asked for, and there is no capacity for it yet: nothing is wrong, and a later apply goes on.
@@ -189,7 +189,7 @@ impl ApplyOptions {
     /// How long a change waits for capacity, when nobody says otherwise: as long as machines that are there take.
     pub const CAPACITY: Duration = Duration::from_secs(600);
 
-    /// The usual options.
+    /// Creates the usual options.
     pub fn new(interrupt: watch::Receiver<u8>) -> Self {
         Self {
             parallelism: Self::PARALLELISM,

@@ -533,7 +533,7 @@ impl Lock {
         })
     }
 
-    /// The write of our entry.
+    /// Returns the write of our entry.
     fn write_request(&self, mine: &HeldLock) -> Request {
         let text = serde_json::to_string(&mine.entry).unwrap_or_default();
         let mut body = self.body(json!({ ANNOTATION: text }));

@@ -36,7 +36,7 @@ impl<'p> OperationPath<'p> {
     }
 }
 
-/// A running operation on the cluster of a path, or on exactly the thing at `target`.
+/// Returns a running operation on the cluster of a path, or on exactly the resource at `target`.
 pub async fn running_operation(api: &dyn LiveApi, path: &str, target: Option<&str>) -> Option<Value> {
     let place = OperationPath::parse(path)?;
     let list = Request::get(Api::Gke, format!("/v1/{}/operations", place.parent));

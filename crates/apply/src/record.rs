@@ -191,12 +191,12 @@ impl<'a> RecordWriter<'a> {
         }
     }
 
-    /// Removes the note that a thing is about to be created: it was refused, and nothing was created.
+    /// Removes the note that a resource is about to be created: it was refused, and nothing was created.
     pub async fn drop_creation(&self, thing: &Identity) {
         self.creating.lock().await.remove(thing);
     }
 
-    /// Notes the capacity option that a thing got its machines by, and those tried before; it is written with the outcome.
+    /// Notes the capacity option that a resource got its machines by, and those tried before; it is written with the outcome.
     pub async fn note_capacity_used(&self, thing: &Identity, option: &str, tried: Vec<Tried>) {
         let used = CapacityUsed { identity: thing.clone(), option: option.to_owned(), tried };
         self.capacity_used.lock().await.push(used);
@@ -328,7 +328,7 @@ impl<'a> RecordWriter<'a> {
         }
     }
 
-    /// Returns the things that are being started and have not been seen there: an apply that is repeated goes on with them.
+    /// Returns the resources that are being started and have not been seen there: an apply that is repeated goes on with them.
     fn starting(&self, phase: &Phase<'_>) -> BTreeSet<Identity> {
         let is_there = |thing: &Identity| match phase {
             Phase::Intent { completed } => completed.contains_key(thing),
@@ -346,7 +346,7 @@ impl<'a> RecordWriter<'a> {
         starting.filter(|thing| !is_there(thing)).cloned().collect()
     }
 
-    /// Returns things that are created once and may have been already. Live ones were, and those created now are noted again.
+    /// Returns resources that are created once and may have been already. Live ones were, and those created now are noted again.
     fn creation_begun(
         &self,
         old: Option<&Record>,
@@ -364,7 +364,7 @@ impl<'a> RecordWriter<'a> {
         create_once_pending
     }
 
-    /// Returns what exists after the apply. A thing that the plan read and that is neither live nor desired was not deleted by
+    /// Returns what exists after the apply. A resource that the plan read and that is neither live nor desired was not deleted by
     /// this apply. Things that the plan did not read may be live.
     fn remaining(
         &self,
@@ -468,7 +468,7 @@ impl<'a> RecordWriter<'a> {
         Ok(())
     }
 
-    /// The further ConfigMaps of the record, those of earlier ones too, with their uids.
+    /// Returns the further ConfigMaps of the record, those of earlier ones too, with their uids.
     async fn parts_by_uid(&self, record_id: &ObjectId) -> Result<Vec<(ObjectId, String)>, ApiError> {
         let collection = Request::get(Api::Kubernetes, record_id.gvk.collection(Some(NAMESPACE)));
         let left = match retry::send(self.api, collection, RetryPolicy::Read).await {
@@ -538,7 +538,7 @@ fn progress(outcomes: &Outcomes, change: usize) -> Progress {
     outcomes.get(&change).map_or(Progress::Open, |(outcome, _)| Progress::from_outcome(outcome))
 }
 
-/// Returns how long things took to be created, if that is long enough to be noted.
+/// Returns how long resources took to be created, if that is long enough to be noted.
 fn durations<'p>(plan: &'p Plan, outcomes: &Outcomes) -> BTreeMap<&'p Identity, u32> {
     let made =
         plan.changes.iter().enumerate().filter(|(index, change)| {
@@ -551,7 +551,7 @@ fn durations<'p>(plan: &'p Plan, outcomes: &Outcomes) -> BTreeMap<&'p Identity, 
     took.collect()
 }
 
-/// Returns the entries with how long their things took to be created, now or earlier.
+/// Returns the entries with how long their resources took to be created, now or earlier.
 fn with_durations(entries: Vec<Entry>, before: &[Entry], took: &BTreeMap<&Identity, u32>) -> Vec<Entry> {
     let earlier: BTreeMap<&Identity, u32> =
         before.iter().filter_map(|entry| Some((&entry.identity, entry.took?))).collect();
@@ -597,7 +597,7 @@ pub fn inventory(plan: &Plan, before: &[Entry], progress: impl Fn(usize) -> Prog
     entries.into_values().collect()
 }
 
-/// Updates the entries by the progress of a change; `new` is the thing that it creates, or the pod that it runs.
+/// Updates the entries by the progress of a change; `new` is the resource that it creates, or the pod that it runs.
 fn update_entries(
     entries: &mut BTreeMap<Identity, Entry>,
     change: &Change,
@@ -638,7 +638,7 @@ fn update_entries(
     }
 }
 
-/// The pods of the checks that a plan runs, by the index of the change.
+/// Returns the pods of the checks that a plan runs, by the index of the change.
 fn pods(plan: &Plan) -> BTreeMap<usize, Entry> {
     let runs = plan.changes.iter().enumerate().filter(|(_, change)| change.action == Action::Run);
     let desired = by_identity(&plan.desired);
@@ -655,7 +655,7 @@ fn change_entry(change: &Change) -> Entry {
     entry_without_fields(&change.address, &change.identity, change.kind)
 }
 
-/// Returns the entry of a thing without the fields that were set.
+/// Returns the entry of a resource without the fields that were set.
 fn entry_without_fields(address: &Address, identity: &Identity, kind: KindId) -> Entry {
     let (address, identity) = (address.clone(), identity.clone());
     Entry { address, identity, kind: kind.into(), set: Value::Null, ready: None, took: None }
@@ -679,7 +679,7 @@ fn stopped_fields(resource: &Resource, set: &Value) -> Option<Value> {
     Some(set)
 }
 
-/// The hosts on which something of the stack is to be, and those on which something may be left.
+/// Returns the hosts on which something of the stack is to be, and those on which something may be left.
 fn hosts(plan: &Plan, left: Option<&Record>) -> Vec<Host> {
     let names: BTreeSet<&str> = plan.desired.iter().flat_map(|resource| host_names(&resource.body)).collect();
     let used = plan.target.hosts.iter().filter(|host| names.contains(host.name.as_str()));
@@ -719,7 +719,7 @@ fn merged(old: &Value, new: Value) -> Value {
     }
 }
 
-/// Returns things created once that a plan leaves out: where the record is lost, the next one does not know of them.
+/// Returns resources created once that a plan leaves out: where the record is lost, the next one does not know of them.
 fn left_out_once(plan: &Plan) -> impl Iterator<Item = Identity> {
     let left_out =
         move |resource: &&Resource| !plan.changes.iter().any(|change| change.identity == resource.identity);
@@ -727,7 +727,7 @@ fn left_out_once(plan: &Plan) -> impl Iterator<Item = Identity> {
     once.filter(left_out).map(|resource| resource.identity.clone())
 }
 
-/// Returns completions that still hold, and the new ones. A completion belongs to its thing: what does not touch the thing keeps it, be it left
+/// Returns completions that still hold, and the new ones. A completion belongs to its resource: what does not touch the resource keeps it, be it left
 /// out, named otherwise, or gone. Things that are made once and are there have one, also when an earlier record was lost.
 fn remaining_completions(
     plan: &Plan,

@@ -122,7 +122,7 @@ impl<'a> ChangeScheduler<'a> {
         scheduler
     }
 
-    /// The changes that start now, heaviest chain first; they count as running from here on.
+    /// Returns the changes that start now, heaviest chain first; they count as running from here on.
     pub fn start(&mut self) -> Vec<usize> {
         let mut started: Vec<QueueEntry> = std::mem::take(&mut self.ready.idle).into_iter().collect();
         while self.running.objects < self.parallelism {
@@ -279,7 +279,7 @@ impl<'a> ChangeScheduler<'a> {
     }
 }
 
-/// Returns true if there is anything to do for a change. A kept thing may still be waited for.
+/// Returns true if there is anything to do for a change. A kept resource may still be waited for.
 pub fn has_work(change: &Change) -> bool {
     !change.steps.is_empty() || change.action != Action::Keep
 }
@@ -298,8 +298,8 @@ fn weight(change: &Change) -> u32 {
     }
 }
 
-/// The weight of the longest chain that begins at each one, the last in a chain first. A change in a circle or before
-/// one weighs nothing: such a plan is not applied to its end anyway.
+/// Returns the weight of the longest chain that begins at each one, the last in a chain first. A change in a circle or before one
+/// weighs nothing: such a plan is not applied to its end anyway.
 fn weights(own: impl Fn(usize) -> u32, depends_on: &[&Vec<usize>], followers: &[Vec<usize>]) -> Vec<u32> {
     let mut weights = vec![0; depends_on.len()];
     let mut open: Vec<usize> = followers.iter().map(Vec::len).collect();

@@ -299,7 +299,7 @@ proptest! {
     }
 }
 
-/// How much is looked at for a whole apply: a namespace, objects in it, and a barrier between them and as many deletes.
+/// Returns how much is looked at for a whole apply: a namespace, objects in it, and a barrier between them and as many deletes.
 fn visits(count: usize) -> usize {
     let half = count / 2;
     let rows: Vec<String> = std::iter::once("namespace K".to_owned())

@@ -47,7 +47,7 @@ impl Fake {
         }
     }
 
-    /// The first line whose text begins the request's title answers.
+    /// Creates the first line whose text begins the request's title answers.
     fn on(mut self, title: &'static str, answer: Answer) -> Self {
         self.answers.insert(0, (title, answer));
         self
@@ -104,7 +104,7 @@ fn refuses(class: ErrorClass, message: &'static str) -> Answer {
     Box::new(move |request, _| Err(refused(request, class, message)))
 }
 
-/// One reply after the other; the last one stays.
+/// Returns one reply after the other; the last one stays.
 fn in_turn(replies: Vec<Result<Value, (ErrorClass, &'static str)>>) -> Answer {
     Box::new(move |request, before| {
         let reply = replies.get(before).or(replies.last()).cloned();
@@ -323,7 +323,7 @@ async fn an_object_that_others_made_is_not_taken_over() {
     }
 }
 
-/// A drift that is taken back, at the version that was planned.
+/// Returns a drift that is taken back, at the version that was planned.
 async fn takes_back(
     answers: Vec<Result<Value, (ErrorClass, &'static str)>>,
     live: Value,

@@ -1,4 +1,4 @@
-//! Waiting: hears or polls until a kind says ready, or until nothing of a thing is left.
+//! Waiting: hears or polls until a kind says ready, or until nothing of a resource is left.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ const LONGEST: Duration = Duration::from_secs(3);
 /// How long machines may be missing that are not to be had: GKE tries again every few minutes, and a shortage of GPUs lasts
 /// for hours.
 const STALL_TIMEOUT: Duration = Duration::from_secs(600);
-/// How long a kept thing may take to be ready: reads side by side are of different moments, and a pod may be about to be
+/// How long a kept resource may take to be ready: reads side by side are of different moments, and a pod may be about to be
 /// ready again.
 const KEPT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a scheduler must have had no work.
@@ -162,7 +162,7 @@ impl<'a> ChangeRun<'a> {
         tracker
     }
 
-    /// Checks that a kept thing is ready, as it was. If it is not, that is a warning and holds up nothing: a change that follows
+    /// Checks that a kept resource is ready, as it was. If it is not, that is a warning and holds up nothing: a change that follows
     /// may fix it.
     async fn check_kept(&mut self, wait: &Await) -> Result<(), Outcome> {
         let start = Instant::now();
@@ -241,7 +241,7 @@ impl<'a> ChangeRun<'a> {
         })
     }
 
-    /// Returns ready once a thing to delete has been idle for a while: between two cells of a notebook nothing computes.
+    /// Returns ready once a resource to delete has been idle for a while: between two cells of a notebook nothing computes.
     async fn idle(&mut self, wait: &Await) -> Result<Readiness, Outcome> {
         let readiness = match dask::idle_wait::idle_query(wait) {
             Some(IdleQuery::Job(job)) => match self.read_once(job.api, &job.path).await {
@@ -316,7 +316,7 @@ impl<'a> ChangeRun<'a> {
         }
     }
 
-    /// Ready when neither the thing nor a part of it is left. Its neighbors are not asked for.
+    /// Ready when neither the resource nor a part of it is left. Its neighbors are not asked for.
     async fn deletion_readiness(
         &mut self,
         wait: &Await,
@@ -450,7 +450,7 @@ fn is_temporary(error: &ApiError) -> bool {
     )
 }
 
-/// Returns the readiness of a thing that is terminating.
+/// Returns the readiness of a resource that is terminating.
 fn terminating(live: &Value) -> Readiness {
     if let Some(why) = kinds::hosts::environment::deletion_error(live) {
         return Readiness::Failed(why.to_owned());
@@ -458,7 +458,7 @@ fn terminating(live: &Value) -> Readiness {
     Readiness::progressing(deletion_blocker(live))
 }
 
-/// Describes what blocks the deletion of a thing.
+/// Describes what blocks the deletion of a resource.
 fn deletion_blocker(live: &Value) -> String {
     if let Some(held) =
         kinds::kubernetes::namespace_deletion::blocked_by(live).filter(|_| live["kind"] == "Namespace")
@@ -476,7 +476,7 @@ fn deletion_blocker(live: &Value) -> String {
     }
 }
 
-/// Returns the first thing that a query still finds.
+/// Returns the first resource that a query still finds.
 fn first_remaining(found: &Value, path: &str) -> Option<String> {
     let last = path.split('?').next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
     match found {

@@ -67,7 +67,7 @@ impl<'a> ObjectTracker<'a> {
         Self { watches, path, subscription: None, newest: None, is_deleted: false, last_news: Instant::now() }
     }
 
-    /// The object that alone says how the wait stands.
+    /// Returns the object that alone says how the wait stands.
     pub fn path(&self) -> Option<&str> {
         self.path.as_deref()
     }
@@ -119,7 +119,7 @@ impl<'a> ObjectTracker<'a> {
         }
     }
 
-    /// The object as it is known to be.
+    /// Returns the object as it is known to be.
     pub fn known(&mut self) -> Known {
         if self.is_deleted {
             return Known::Deleted;

@@ -123,7 +123,7 @@ fn cluster(found: &Found, object: &ObjectId, live: &Value, draft: &mut Draft) ->
     key
 }
 
-/// How the scheduler is reached, and whether annotations keep a load balancer off the internet.
+/// Returns how the scheduler is reached, and whether annotations keep a load balancer off the internet.
 fn service(live: &Value) -> DaskService {
     let scheduler = &live["spec"]["scheduler"];
     let r#type = match text(&scheduler["service"]["type"]) {
@@ -186,7 +186,7 @@ fn replicas(found: &Found, object: &ObjectId, live: &Value, section: &str, draft
     Replicas::Fixed(there)
 }
 
-/// The pod as keys of a section. Values that look like secrets are left where they are.
+/// Returns the pod as keys of a section. Values that look like secrets are left where they are.
 fn pod_of(part: Part, live: &Value, image: Option<&str>, section: &str, draft: &mut Draft) -> Short {
     let mut pod = live.clone();
     for name in pod::without_secrets(&mut pod) {

@@ -50,19 +50,19 @@ pub(crate) fn import(found: &Found, draft: &mut Draft) {
     }
 }
 
-/// The link to a network of another project (a shared VPC), which its name alone does not find.
+/// Returns the link to a network of another project (a shared VPC), which its name alone does not find.
 fn shared(project: &str, link: &Value) -> Option<String> {
     let host = text(link).strip_prefix("projects/")?.split('/').next()?;
     (host != project).then(|| text(link).to_owned())
 }
 
-/// The secondary range that Pods of a cluster have addresses of, unless GKE made it (recorded names).
+/// Returns the secondary range that Pods of a cluster have addresses of, unless GKE made it (recorded names).
 fn pods_range(cluster: &Value) -> Option<String> {
     let range = text(&cluster["ipAllocationPolicy"]["clusterSecondaryRangeName"]);
     (!range.is_empty() && !is_of_gke(range, cluster)).then(|| range.to_owned())
 }
 
-/// The secondary range of a pool, where it has another one than its cluster.
+/// Returns the secondary range of a pool, where it has another one than its cluster.
 fn pod_range(pool: &Value, cluster: &Value) -> Option<String> {
     let range = text(&pool["networkConfig"]["podRange"]);
     let of_cluster = text(&cluster["ipAllocationPolicy"]["clusterSecondaryRangeName"]);
@@ -159,7 +159,7 @@ fn pool(
     draft.stack.node_pool.insert(name.to_owned(), pool);
 }
 
-/// The number of nodes, or the limits of the autoscaler.
+/// Returns the number of nodes, or the limits of the autoscaler.
 fn size(section: &str, live: &Value, nodes: Option<u32>, places: u32, draft: &mut Draft) -> Option<Nodes> {
     let scaling = &live["autoscaling"];
     let number = |field: &str| u32::try_from(scaling[field].as_u64().unwrap_or(0)).ok();
@@ -239,7 +239,7 @@ const TWINS: [&[&str]; 7] = [
     &["monitoringService"],
 ];
 
-/// A cluster that says each thing once.
+/// Returns a cluster without fields that repeat others.
 fn without_twins(live: &Value) -> Value {
     let mut live = live.clone();
     for path in TWINS {
@@ -283,7 +283,7 @@ fn account(config: &Value, pool: &mut NodePool) {
     }
 }
 
-/// Says whose a thing is when it carries a stack's marks.
+/// Names the stack in the ownership labels of a resource.
 pub(crate) fn owned(section: &str, live: &Value, draft: &mut Draft) {
     if let Some(stack) = stack_of(live) {
         draft.above(section, format!("It belongs to the stack {stack}."));

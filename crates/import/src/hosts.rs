@@ -35,7 +35,7 @@ fn is_ours(object: &ObjectId) -> bool {
     [api::environment(), api::cluster(), api::group(), api::job()].contains(&object.gvk)
 }
 
-/// The id of a stack whose record is gone: its environments have it in their names.
+/// Returns the id of a stack whose record is gone: its environments have it in their names.
 pub fn id_of(found: &Found, stack: &str) -> Option<String> {
     let names = found.objects.iter().filter(|(object, live)| {
         object.gvk == api::environment() && stack_of(live).as_deref() == Some(stack)
@@ -92,7 +92,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// The stack's own objects of a kind.
+    /// Returns the stack's own objects of a kind.
     fn of_kind(&self, kind: &Gvk) -> Vec<(&'a ObjectId, &'a Value)> {
         let own = |live: &Value| stack_of(live).as_deref() == Some(&self.owner.stack);
         let found = self.found.objects.iter();
@@ -407,12 +407,12 @@ fn quantity(bytes: u64) -> String {
     whole.map_or_else(|| bytes.to_string(), |(name, unit)| format!("{}{name}", bytes / unit))
 }
 
-/// The directives of a script.
+/// Returns the directives of a script.
 fn directives(slurm: &Value) -> impl Iterator<Item = &str> {
     slurm["directives"].as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// The value of an option among them.
+/// Returns the value of an option among them.
 fn said_by(slurm: &Value, option: &str) -> Option<String> {
     directives(slurm).find_map(|word| word.strip_prefix(option)).map(str::to_owned)
 }
@@ -439,7 +439,7 @@ fn jobs(slurm: &Value, implied: usize) -> Value {
     Value::Object(keys)
 }
 
-/// How far it is.
+/// Returns how far it is.
 fn said_of(live: &Value) -> String {
     let status = &live["status"];
     if let Some(phase) = status["phase"].as_str().or(status["jobStatus"].as_str()) {
@@ -451,7 +451,7 @@ fn said_of(live: &Value) -> String {
     }
 }
 
-/// A process that no stack knows: what it is, whose, and what stops it.
+/// Returns a process that no stack knows: what it is, whose, and what stops it.
 fn unmanaged_process(live: &Value) -> String {
     let mut about = vec![match live["job"].as_str() {
         Some(job) if live["pid"].is_null() => format!("job {job} of SLURM"),
@@ -481,7 +481,7 @@ fn unmanaged_process(live: &Value) -> String {
     )
 }
 
-/// The command that stops a process of others, made of its numbers and of nothing else that the host said.
+/// Returns the command that stops a process of others, made of its numbers and of nothing else that the host said.
 fn stops(live: &Value) -> String {
     let line = match (live["job"].as_str(), live["pid"].as_u64()) {
         (Some(job), _) => Some(ShellLine::of("scancel").words([job])),

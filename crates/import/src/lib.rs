@@ -23,7 +23,7 @@ mod pod;
 #[cfg(test)]
 mod tests;
 
-/// Where the things are.
+/// The location of the resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     Gke(ClusterName),
@@ -107,7 +107,7 @@ impl EnvironmentFile {
         Path::new(&self.environment).join(self.name)
     }
 
-    /// The content.
+    /// Returns the content.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -136,7 +136,7 @@ impl Draft {
         self.below.entry(section.to_owned()).or_default().push(line.into());
     }
 
-    /// The name of the section that a problem is about, when it may be left away.
+    /// Returns the name of the section that a problem is about, when it may be left away.
     fn about(&self, problem: &Diagnostic) -> Option<String> {
         let sections = self.stack.section_paths();
         let innermost = |field: &FieldPath| {
@@ -158,7 +158,7 @@ impl Draft {
     }
 }
 
-/// The stack that says what was found, for an owner that makes none of it; on hosts it is the owner's already.
+/// Returns the stack that says what was found, for an owner that makes none of it; on hosts it is the owner's already.
 pub fn import(found: &Found, owner: &Owner) -> Imported {
     let (gke, kubernetes) = match &found.place {
         Place::Gke(ClusterName { project, location, .. }) => {
@@ -228,7 +228,7 @@ fn without_broken(draft: &mut Draft, text: &str) -> bool {
     taken
 }
 
-/// A key that no other section has: the live name where it can be one, else with the namespace, else with a number.
+/// Returns a key that no other section has: the live name where it can be one, else with the namespace, else with a number.
 fn key(name: &str, namespace: &str, taken: &BTreeSet<&String>) -> String {
     let free = |key: &String| !taken.contains(key);
     let both = format!("{name}-{namespace}");
@@ -273,7 +273,7 @@ pub fn kept_by(live: &Value) -> Option<String> {
     None
 }
 
-/// The stack of this tool whose an object or a cluster or pool is, by its marks.
+/// Returns the stack of this tool whose an object or a cluster or pool is, by its marks.
 pub fn stack_of(live: &Value) -> Option<String> {
     let entries = live["metadata"]["managedFields"].as_array().into_iter().flatten();
     let applied =

@@ -96,7 +96,7 @@ fn namespaces(found: &Found, draft: &mut Draft) {
     }
 }
 
-/// Labels or annotations that people gave: not those of the server, of tools, or of stacks.
+/// Returns labels or annotations that people gave: not those of the server, of tools, or of stacks.
 pub(crate) fn own(live: &Value) -> BTreeMap<String, String> {
     let of_tools = |key: &str| {
         let domain = key.split_once('/').map_or("", |(domain, _)| domain);

@@ -190,7 +190,7 @@ fn ordered(table: &Map<String, Value>) -> Vec<(&String, &Value)> {
     entries
 }
 
-/// A section without what is the default anyway.
+/// Returns a section without what is the default anyway.
 fn pruned(table: &Map<String, Value>) -> Map<String, Value> {
     let defaults = [
         ("scheduler", json!({})),
@@ -228,7 +228,7 @@ fn unbroken(text: &str) -> Vec<String> {
     words
 }
 
-/// A comment in lines of the file's width.
+/// Returns a comment in lines of the file's width.
 fn comment(words: &str, indent: &str) -> String {
     let mut text = String::new();
     let mut line = String::from("#");

@@ -149,7 +149,7 @@ fn key_of(name: &str, scope: &Scope) -> Option<String> {
     scope.pools.iter().find(|PoolFacts { name: live, .. }| live == name).map(|pool| pool.key.clone())
 }
 
-/// The one pool that an affinity prefers, when it says nothing else.
+/// Returns the one pool that an affinity prefers, when it says nothing else.
 fn preferred(affinity: &Value) -> Option<&str> {
     let soft = affinity["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"].as_array()?;
     let [only] = soft.as_slice() else { return None };

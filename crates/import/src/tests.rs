@@ -24,7 +24,7 @@ fn put(target: &mut Value, more: &Value) {
     }
 }
 
-/// A world that is as these resources say, made by nobody in particular.
+/// Returns a world that is as these resources say, made by nobody in particular.
 fn live(resources: &[Resource], place: Place) -> Found {
     let mut found = Found {
         place,
@@ -59,7 +59,7 @@ fn owner() -> Owner {
     Owner { stack: "s".to_owned(), id: "s".to_owned() }
 }
 
-/// The managed stack that an imported text is when everything in it is adopted.
+/// Returns the managed stack that an imported text is when everything in it is adopted.
 fn adopted(text: &str) -> Vec<Resource> {
     let text = text.replace("manage = false\n", "");
     lower::lower(&load(Path::new(""), &text).stack, false).resources.to_vec()

@@ -1,11 +1,11 @@
-//! Short descriptions of desired things: what several kinds say of pods and numbers.
+//! Short descriptions of desired resources: pods and numbers.
 
 use serde_json::Value;
 
 use crate::json::{number, text};
 use crate::pod::gpus;
 
-/// `2 workers with 1 GPU each`; the number may be one that is only set at the beginning.
+/// Returns `2 workers with 1 GPU each`; the number may be a create-only one.
 pub fn workers(worker: &Value, create_only: &Value) -> String {
     let number = number(&worker["replicas"]).or_else(|| number(&create_only["replicas"]));
     let gpus = with_gpus(&worker["spec"]);
@@ -20,13 +20,13 @@ pub fn replicas(spec: &Value) -> Vec<String> {
     vec![more.map(|number| counted(number, "pod")).unwrap_or_default(), image(&spec["template"]["spec"])]
 }
 
-/// `2–10`, `4`.
+/// Returns `2–10`, or `4` for a fixed number.
 pub fn range(least: &Value, most: &Value) -> Option<String> {
     let (least, most) = (number(least).unwrap_or_default(), number(most)?);
     Some(if least == most { most.to_string() } else { format!("{least}–{most}") })
 }
 
-/// ` with 1 GPU`, nothing for none.
+/// Returns ` with 1 GPU`; empty without GPUs.
 pub fn with_gpus(pod: &Value) -> String {
     match gpus(pod) {
         0 => String::new(),
@@ -34,7 +34,7 @@ pub fn with_gpus(pod: &Value) -> String {
     }
 }
 
-/// The image of the first container, without its registry.
+/// Returns the image of the first container, without its registry.
 pub fn image(pod: &Value) -> String {
     let image = text(&pod["containers"][0]["image"]);
     let from = image.rmatch_indices('/').nth(1).map_or(0, |(slash, _)| slash + 1);

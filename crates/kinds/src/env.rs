@@ -1,5 +1,5 @@
-//! Environment variables of containers: text, a key of a Kubernetes Secret, or what a variable of the environment has
-//! where the stack is applied. The last is written into a Secret of the stack: one in each namespace that needs it.
+//! Environment variables of containers: a text, a key of a Kubernetes Secret, or a variable of the environment in which the stack
+//! is applied. The last is written into a Secret of the stack: one in each namespace that needs it.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,7 @@ pub struct SecretKey {
 }
 
 impl SecretKey {
-    /// The variable of the environment that it names.
+    /// Returns the environment variable that it names.
     pub fn variable(&self) -> Option<&str> {
         self.secret.strip_prefix(VARIABLE)
     }
@@ -41,7 +41,7 @@ impl SecretKey {
         json!({ "secretKeyRef": { "name": name, "key": key } })
     }
 
-    /// Reads a container's reference to a Secret; `None` when it says anything else.
+    /// Reads a container's reference to a Secret; `None` for any other value.
     pub fn of(reference: &Value) -> Option<Self> {
         let selector =
             reference.as_object().filter(|all| all.len() == 1)?.get("secretKeyRef")?.as_object()?;
@@ -63,7 +63,7 @@ pub enum Variable {
 }
 
 impl Variable {
-    /// The text, when it stands in the file.
+    /// Returns the text, if the file has it.
     pub fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -81,12 +81,12 @@ pub fn list(env: &Env, own: &str) -> Value {
     env.iter().map(item).collect()
 }
 
-/// The name of the Secret that a stack writes for its pods.
+/// Returns the name of the Secret that a stack writes for its pods.
 pub fn own_secret(owner: &Owner) -> String {
     format!("{}-env", owner.stack)
 }
 
-/// The address of that Secret: it belongs to no section alone.
+/// Returns the address of that Secret: it belongs to no single section.
 pub fn own_address(owner: &Owner, namespace: &str) -> Address {
     Address::object("stack", "Secret", Some(namespace), &own_secret(owner))
 }
@@ -101,18 +101,18 @@ pub fn dependencies<'v>(
     values.any(given).then(|| own_address(owner, namespace))
 }
 
-/// A variable of the environment that pods of a namespace need.
+/// An environment variable that pods of a namespace need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Needed<'a> {
     /// The namespace of the pods.
     pub namespace: &'a str,
-    /// The variable of the environment.
+    /// The environment variable.
     pub variable: &'a str,
     /// The path in the stack file that asks for it.
     pub origin: FieldPath,
 }
 
-/// Returns the variables of the environment that an `env` needs.
+/// Returns the environment variables that an `env` needs.
 pub fn needed<'a>(env: &'a Env, namespace: &'a str, origin: &FieldPath) -> Vec<Needed<'a>> {
     let all = env.iter().filter_map(|(name, value)| match value {
         Variable::Secret(key) => {
@@ -124,8 +124,7 @@ pub fn needed<'a>(env: &'a Env, namespace: &'a str, origin: &FieldPath) -> Vec<N
     all.collect()
 }
 
-/// The Secrets of a stack: one in each namespace whose pods need something. In the place of each value stands the name
-/// of its variable.
+/// Lowers the Secrets of a stack: one in each namespace whose pods need a variable. Each value is the name of its variable.
 pub fn lower(needed: &[Needed], scope: &Scope) -> Vec<Resource> {
     let namespaces: BTreeSet<&str> = needed.iter().map(|needed| needed.namespace).collect();
     let of = |namespace: &str| {

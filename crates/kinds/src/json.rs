@@ -4,22 +4,22 @@ use schemars::{Schema, json_schema};
 use serde::de::{Deserialize as _, Deserializer, Error as _};
 use serde_json::Value;
 
-/// Text of a JSON string, empty for anything else.
+/// Returns a JSON string, and an empty text for anything else.
 pub fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// A count in an object's status; what is not written is zero.
+/// Returns a count of an object's status; a missing one is zero.
 pub fn count(value: &Value) -> u64 {
     value.as_u64().unwrap_or(0)
 }
 
-/// A number: some APIs write it as text, and so do quantities.
+/// Returns a number, which some APIs write as text, and so do quantities.
 pub(crate) fn number(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.parse().ok())
 }
 
-/// Returns true if a live thing is being deleted.
+/// Returns true if a live object is being deleted.
 pub fn is_terminating(live: &Value) -> bool {
     !live["metadata"]["deletionTimestamp"].is_null() || live["status"] == "STOPPING"
 }
@@ -38,7 +38,7 @@ pub(crate) fn table<'de, D: Deserializer<'de>>(deserializer: D, what: &str) -> R
     if value.is_object() { Ok(value) } else { Err(D::Error::custom(what)) }
 }
 
-/// The schema of such a table.
+/// Returns the schema of such a table.
 pub(crate) fn table_schema(description: &str) -> Schema {
     json_schema!({ "description": description, "type": "object", "additionalProperties": {} })
 }

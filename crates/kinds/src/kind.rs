@@ -1,10 +1,10 @@
-//! Kinds: how their things are compared, changed and judged.
+//! Kinds: how resources are compared, changed and judged.
 //!
-//! Readiness is a function over the results of a kind's queries, each found by its name, and not over typed readers: its tests
-//! are JSON snippets. A result that the kind did not ask for fails the apply at once.
+//! Readiness is a function over the results of a kind's queries, by name, and not over typed readers: its tests are JSON
+//! snippets. An undeclared query fails the apply at once.
 //!
-//! [`Part`] and [`Neighbor`] are two types: a wait until a thing is gone reads its parts alone. A list of everything in a
-//! namespace is never empty where others work.
+//! [`Part`] and [`Neighbor`] are two types: a wait until a resource is deleted reads its parts alone. A list of everything in a
+//! namespace is never empty if others work there.
 
 use std::collections::BTreeMap;
 
@@ -22,22 +22,22 @@ use model::schema::{GkeCall, Message};
 
 /// The static description of a kind.
 pub struct Kind {
-    /// The place in the order of making: what has a higher rank is made later and deleted earlier.
+    /// The rank in the order of creation: higher ranks are created later and deleted earlier.
     pub rank: u32,
-    /// How desired and live are compared.
+    /// How desired and live resources are compared.
     pub compare: Compare,
     pub change_steps: fn(&ChangeContext) -> Vec<Step>,
-    /// Finds a defect of a live one that no field shows. One that would be kept is then updated.
+    /// Finds a defect of a live resource that no field shows. A resource that would be kept is then updated.
     pub find_defect: fn(&ChangeContext) -> Option<Defect>,
     /// Workers to delete by name when a group shrinks, with their live objects.
     pub deleted_workers: fn(&ChangeContext) -> Vec<(ObjectId, Value)>,
-    /// Reads that readiness is judged by.
+    /// Returns the reads for readiness.
     pub queries: fn(&Await) -> Queries,
-    /// Judges readiness by what the queries found.
+    /// Returns the readiness from the results of the queries.
     pub readiness: fn(&Await, &QueryResults) -> Result<Readiness, MissingQuery>,
-    /// The condition for the server to remove one that is deleted.
+    /// The condition for the server to remove a deleted resource.
     pub deletion_blocker: DeletionBlocker,
-    /// The capacity that one frees when it is deleted.
+    /// The capacity that a delete frees.
     pub freed_capacity: FreedCapacity,
     /// True if its workers are retired before they stop, so that others of their Dask cluster get their data.
     pub retires_gracefully: bool,
@@ -45,21 +45,21 @@ pub struct Kind {
     pub also_read: fn() -> Vec<Gvk>,
     /// True if several stacks of one cluster may have the same object.
     pub shared: bool,
-    /// Returns the line of `status`, from what the queries found.
+    /// Returns the line of `status`, from the results of the queries.
     pub status_line: fn(&Await, &QueryResults) -> Result<StatusLine, MissingQuery>,
-    /// Returns the address of one that the stack owns and that neither the file nor the record knows.
+    /// Returns the address of an owned resource that is neither in the file nor in the record.
     pub address: fn(&ObjectId) -> Address,
-    /// Summarizes a desired one for a row of a plan: number, machine and GPUs first, images last. The address and the
-    /// kind are not repeated. Parts may be empty.
+    /// Summarizes a desired resource for a row of a plan: number, machine and GPUs first, images last. The address and the kind
+    /// are not repeated. Elements may be empty.
     pub plan_summary: fn(&Resource) -> Vec<String>,
-    /// Returns the values that the server is expected to choose for a new one that does not give them.
+    /// Returns the values that the server is expected to choose for a new resource that does not set them.
     pub server_defaults: fn(&Resource) -> Vec<(FieldPath, Value)>,
     pub pods: fn(&Resource) -> PodSource,
-    /// Where one can connect to.
+    /// Returns the endpoint that `connect` opens.
     pub endpoint: fn(&Resource) -> Option<Endpoint>,
-    /// Returns how long creating it takes, if something is known about that.
+    /// Returns the usual duration of creating it, if it is known.
     pub estimate: fn(&ChangeContext) -> Option<DurationEstimate>,
-    /// The effect of `stop` on one.
+    /// The effect of `stop`.
     pub stop_effect: StopEffect,
     /// The effect of a rolling change on what runs in it.
     pub rolling_effect: &'static str,
@@ -69,7 +69,7 @@ pub struct Kind {
     pub has_workers: bool,
     /// Returns true if this action invalidates the checks that depend on it.
     pub invalidates_checks: fn(Action) -> bool,
-    /// True if it has no name of its own here, but that of its Kubernetes kind.
+    /// True if its name here is that of its Kubernetes kind.
     pub uses_kubernetes_name: bool,
     /// Returns how it is scaled, among all resources of the stack; `None` if it has no replica count.
     pub scale_target: fn(&Resource, &[Resource]) -> Option<ScaleTarget>,
@@ -106,8 +106,7 @@ impl Kind {
         scale_target: |_, _| None,
     };
 
-    /// Returns how ready a thing is. A readiness function that reads an undeclared query fails at once instead of
-    /// waiting.
+    /// Returns the readiness of a resource. A readiness function that reads an undeclared query fails at once instead of waiting.
     pub fn readiness(&self, wait: &Await, found: &QueryResults) -> Readiness {
         (self.readiness)(wait, found).unwrap_or_else(|MissingQuery(read)| {
             Readiness::Failed(format!(
@@ -130,7 +129,7 @@ impl Kind {
     }
 }
 
-/// A piece of a thing. It is deleted with the thing, so a wait until the thing is gone waits for it, too.
+/// A part of a resource. It is deleted with the resource, so a wait for the deletion waits for it, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     Itself,
@@ -138,7 +137,7 @@ pub enum Part {
     Cluster,
     /// The Deployment of a scheduler.
     Scheduler,
-    /// The Service in front of it.
+    /// The scheduler's Service.
     Service,
     /// The group of workers that the Dask operator creates with a cluster.
     Group,
@@ -146,14 +145,14 @@ pub enum Part {
     Workers,
     /// The pod of a job's program.
     Program,
-    /// The thing's pods.
+    /// The resource's pods.
     Pods,
     /// Kueue's Workload of its gang, which has the gang's name.
     Workload,
 }
 
-/// Something that a thing is judged by and that is no piece of it. It stays when the thing is deleted, and most of it belongs
-/// to other work: no wait until a thing is gone reads it.
+/// Something that the readiness of a resource depends on and that is no part of it. It stays when the resource is deleted, and
+/// most of it belongs to others: no wait for a deletion reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Neighbor {
     /// The group of workers whose number an autoscaler writes.
@@ -175,7 +174,7 @@ pub enum Neighbor {
     ProvisioningRequests,
 }
 
-/// Something that a look at a thing reads.
+/// The name of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum QueryKey {
     Part(Part),
@@ -194,7 +193,7 @@ impl From<Neighbor> for QueryKey {
     }
 }
 
-/// The reads of a look at a thing: its parts, then its neighbors.
+/// The queries of a resource: its parts, then its neighbors.
 #[derive(Clone, Debug, Default)]
 pub struct Queries {
     parts: Vec<(Part, Query)>,
@@ -212,19 +211,19 @@ impl Queries {
         self.neighbors.push((neighbor, query));
     }
 
-    /// The parts alone.
+    /// Returns the parts alone.
     pub fn parts(&self) -> &[(Part, Query)] {
         &self.parts
     }
 
-    /// Parts and neighbors.
+    /// Returns parts and neighbors.
     pub fn all(&self) -> impl Iterator<Item = (QueryKey, &Query)> {
         let parts = self.parts.iter().map(|(part, query)| (QueryKey::Part(*part), query));
         parts.chain(self.neighbors.iter().map(|(neighbor, query)| (QueryKey::Neighbor(*neighbor), query)))
     }
 }
 
-/// Results of a look, by read; `null` is a thing that does not exist.
+/// Results by query; `null` for an object that does not exist.
 pub struct QueryResults<'a>(BTreeMap<QueryKey, &'a Value>);
 
 /// A query that a readiness function needs and its kind does not declare.
@@ -244,7 +243,7 @@ impl<'a> QueryResults<'a> {
         self
     }
 
-    /// Answers to queries, in the order of [`Queries::all`].
+    /// Creates the results from responses in the order of [`Queries::all`].
     pub fn answers(queries: &Queries, answers: &'a [Value]) -> Self {
         Self::of(queries.all().map(|(read, _)| read).zip(answers))
     }
@@ -274,18 +273,18 @@ impl<'a> QueryResults<'a> {
     }
 }
 
-/// Conditions for the server to remove a deleted thing.
+/// Conditions for the server to remove a deleted resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeletionBlocker {
     /// Nothing.
     Nothing,
-    /// The Dask operator removes a finalizer, of the thing or of its cluster.
+    /// The Dask operator removes a finalizer, of the resource or of its cluster.
     Operator,
-    /// Things in it, of its kind or beside it are deleted first, and may wait for the operator.
+    /// Its contents, the objects of its kind and related ones are deleted first, and may wait for the operator.
     Contents,
 }
 
-/// Capacity that a thing in Kubernetes frees when it is deleted, so that others wait for that.
+/// Capacity that the delete of a Kubernetes resource frees, and that others may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FreedCapacity {
     /// Nothing that is scarce.
@@ -296,33 +295,33 @@ pub enum FreedCapacity {
     WorkerCount,
 }
 
-/// Effects of `stop` on a thing.
+/// Effects of `stop` on a resource.
 #[derive(Clone, Copy)]
 pub enum StopEffect {
-    /// It costs nothing by itself, or others need it.
+    /// None: it costs nothing by itself, or others need it.
     Nothing,
     /// It is deleted, and `start` creates it again.
     Deletes,
-    /// It is deleted, as long as this returns true for the live one: it has not ended. One that has ended holds no node, and would run
-    /// again.
+    /// It is deleted while this returns true for the live object: it has not ended. One that has ended uses no node, and would
+    /// run again.
     DeletesWhile(fn(&Value) -> bool),
-    /// It stays with nothing in it: this writes that into a desired body.
+    /// It stays and is emptied: the function changes the desired body.
     Empties(fn(&mut Value)),
 }
 
 impl StopEffect {
-    /// Returns true if a thing is deleted, and not only emptied.
+    /// Returns true if a resource is deleted, and not only emptied.
     pub fn deletes(self) -> bool {
         matches!(self, Self::Deletes | Self::DeletesWhile(_))
     }
 }
 
-/// Where to find the pods of a thing.
+/// Ways to find the pods of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodSource {
-    /// A LIST of them, or the one.
+    /// A LIST of them, or a GET of the only one.
     Known(Query),
-    /// The live object says it; [`crate::kubernetes::pods::selected`] reads it.
+    /// The live object has the selector; [`crate::kubernetes::pods::selected`] reads it.
     FromObject(Query),
     /// It has none.
     None,
@@ -331,22 +330,22 @@ pub enum PodSource {
 /// Kinds of servers behind an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EndpointKind {
-    /// A Dask scheduler: clients speak to it, its dashboard shows what it does.
+    /// A Dask scheduler, with a port for clients and a dashboard.
     Scheduler,
     /// A Jupyter server.
     Notebook,
 }
 
-/// Where one can connect to.
+/// An endpoint that `connect` can open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// The kind of server behind it.
     pub kind: EndpointKind,
-    /// The Service in front of it.
+    /// The Service of the server.
     pub service: ObjectId,
 }
 
-/// An object by the section that made it.
+/// Returns the address of an object in a section.
 pub fn address_in(section: &str, object: &ObjectId) -> Address {
     Address::object(section, &object.gvk.kind, object.namespace.as_deref(), &object.name)
 }
@@ -357,7 +356,7 @@ pub fn unnamed(object: &ObjectId) -> Address {
     address_in(if operator { DASK_OPERATOR } else { "object" }, object)
 }
 
-/// How desired and live are compared.
+/// How desired and live resources are compared.
 pub enum Compare {
     /// Field by field under rules; fields without a rule are refused.
     Gke(Message, &'static [&'static Rule]),
@@ -378,12 +377,12 @@ pub struct Rule {
     pub effect: Effect,
     /// The call that changes it.
     pub update: Update,
-    /// Why the effect is what it is.
+    /// The reason for the effect.
     pub note: Option<&'static str>,
 }
 
 impl Rule {
-    /// The field's place in a body.
+    /// Returns the field's path in a body.
     pub fn path(&self) -> FieldPath {
         self.path.parse().unwrap_or_default()
     }
@@ -407,32 +406,32 @@ pub enum Update {
     FromSchema(GkeCall),
 }
 
-/// Ways of comparing. In all of them a number and its text are the same (the API writes int64 as text),
-/// and so are an absent field and its zero value (the API leaves zero values out).
+/// Ways of comparing. In all of them a number and its string are equal (the API writes int64 as strings), and so are a missing
+/// field and its zero value (the API leaves zero values out).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldComparison {
-    /// Compares the values as they are.
+    /// Compares the values exactly.
     Exact,
     /// Ignores case.
     CaseInsensitive,
     /// A list in any order.
     Set,
-    /// A list in any order, of which what we put in goes when it is no longer said.
+    /// A list in any order; entries that the stack added are removed if they are no longer desired.
     OwnItems,
-    /// Entries of a map that we put in.
+    /// Entries of a map that the stack added.
     OwnEntries,
-    /// Entries of the Google Cloud labels of nodes that we put in; GKE's own are not sent.
+    /// Entries of the Google Cloud labels of nodes that the stack added; GKE's own are not sent.
     OwnLabels,
-    /// Taints that we put in, by key and effect.
+    /// Taints that the stack added, by key and effect.
     OwnTaints,
-    /// The last part of a path: `default` is `projects/P/global/networks/default`.
+    /// The last segment of a path: `default` is `projects/P/global/networks/default`.
     LastSegment,
     /// GPUs: type, count and partition are fixed, driver and sharing are not.
     Accelerators,
-    /// A version that is reached or passed: `1.33` is any patch of it and everything newer. Of words like `latest` nothing
-    /// is known.
+    /// A version that is reached or exceeded: `1.33` is any patch of it and everything newer. Words like `latest` are not
+    /// compared.
     MinVersion,
-    /// A range of addresses, or the prefix length of one that GKE chooses: `/20`.
+    /// A range of addresses, or the prefix length of a range that GKE chooses: `/20`.
     CidrOrPrefixLength,
     /// Set at creation, not compared later.
     AtCreation,
@@ -446,7 +445,7 @@ pub struct ChangeContext<'a> {
     /// The desired resource; `None` for deletes.
     pub resource: Option<&'a Resource>,
     pub live: Option<&'a Value>,
-    /// The objects in the cluster, where they were read.
+    /// The objects in the cluster, if they were read.
     pub objects: Option<&'a BTreeMap<ObjectId, Value>>,
     /// The fields that differ.
     pub fields: &'a [FieldChange],
@@ -455,36 +454,36 @@ pub struct ChangeContext<'a> {
     pub inline_pool: Option<&'a Value>,
     /// The number of zones that a pool's nodes are in when their count is set; 0 if only GKE knows.
     pub zones: usize,
-    /// The nodes of a live pool over all zones, where that is known.
+    /// The nodes of a live pool over all zones, if they are known.
     pub nodes: Option<u32>,
-    /// True if something of the same name is being deleted, or is deleted with its owner, and must be gone first.
+    /// True if an object of the same name is being deleted, or is deleted with its owner, and must be gone first.
     pub terminating: bool,
     /// True if it, or a field of it, is adopted from another tool, with approval.
     pub adopting: bool,
     /// Field managers whose ownership ends: other stacks' when the object is adopted from them, the stack's own when
     /// it is released.
     pub released: &'a [String],
-    /// The defect that the change mends.
+    /// The defect that the change repairs.
     pub defect: Option<&'a Defect>,
     /// The longest wait, in seconds, for an idle scheduler before workers are deleted.
     pub idle_wait_seconds: Option<u32>,
 }
 
-/// A problem of a thing that is as the file says: what others made for it is lost, or too much.
+/// A problem of a resource without differing fields: objects that its operator created are lost, or too many.
 #[derive(Clone, Debug)]
 pub struct Defect {
-    /// In words.
+    /// The text for people.
     pub why: String,
     /// The steps that repair it, before all others.
     pub steps: Vec<Step>,
-    /// True if nothing else of the thing differs, so that the thing itself is not written.
+    /// True if nothing else differs, so that the resource itself is not written.
     pub repair_only: bool,
     /// True if only a replacement repairs it, with the approval that a replacement needs.
     pub needs_replace: bool,
 }
 
 impl Defect {
-    /// Creates a defect that an update of the thing, or its steps, repairs.
+    /// Creates a defect that an update of the resource, or its steps, repairs.
     pub fn of(context: &ChangeContext, why: String) -> Self {
         Self { why, steps: Vec::new(), repair_only: context.action == Action::Keep, needs_replace: false }
     }
@@ -512,18 +511,18 @@ impl<'a> ChangeContext<'a> {
         }
     }
 
-    /// The desired body, `null` for deletes.
+    /// Returns the desired body, `null` for deletes.
     pub fn body(&self) -> &Value {
         self.resource.map_or(&Value::Null, |resource| &resource.body)
     }
 
-    /// The object, for Kubernetes kinds.
+    /// Returns the object, for Kubernetes kinds.
     pub fn object(&self) -> Option<&ObjectId> {
         self.identity.object()
     }
 }
 
-/// The query that reads the object itself.
+/// Returns the query that reads the object itself.
 pub(crate) fn own_object_query(wait: &Await) -> Queries {
     let mut queries = Queries::default();
     let (api, path) = match &wait.identity {

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use crate::json::is_false;
 use model::address::FieldPath;
 
-/// The label of nodes with GPUs, which has their type.
+/// The label with the GPU type of a node.
 pub const ACCELERATOR_LABEL: &str = "cloud.google.com/gke-accelerator";
 
-/// The label of Spot machines. Where GKE makes nodes by itself, it is a taint, too.
+/// The label of Spot machines. If GKE creates nodes on demand, it is a taint, too.
 pub const SPOT_LABEL: &str = "cloud.google.com/gke-spot";
 
 /// The label and taint of the nodes of a compute class.

@@ -17,7 +17,7 @@ use crate::json::number;
 use model::address::FieldPath;
 use model::schema::{self, Schema};
 
-/// GPUs that a PodSpec asks for.
+/// Returns the number of GPUs that a PodSpec requests.
 pub fn gpus(spec: &Value) -> u64 {
     let containers = spec["containers"].as_array().into_iter().flatten();
     containers.filter_map(|container| number(&container["resources"]["limits"]["nvidia.com/gpu"])).sum()
@@ -52,11 +52,11 @@ impl JsonSchema for Pod {
     }
 }
 
-/// The word in an item or table that says what becomes of what it is laid over.
+/// The key of a directive in an item or table, which says how it is merged.
 pub const DIRECTIVE: &str = "$patch";
 
-/// Lays `given` over the pod of a section. `place` is where the pod is in the object's body, `origin` where `given`
-/// is in the stack; `provenance` learns which fields of the body come from there.
+/// Merges `given` into the pod of a section. `path` is that of the pod in the object's body, `origin` that of `given` in the
+/// stack file. Adds the provenance of the merged fields.
 pub fn merge_pod(
     pod: &mut Value,
     given: Option<&Pod>,
@@ -137,7 +137,7 @@ impl Merge<'_> {
         Value::Object(merged)
     }
 
-    /// A list whose items are told apart by a key: the section's items keep their order, new ones follow.
+    /// Merges lists whose items have a key: the section's items keep their order, new ones follow.
     fn named(
         &mut self,
         key: &str,
@@ -176,7 +176,7 @@ impl Merge<'_> {
     }
 }
 
-/// The key that tells the items of a list apart, when they are merged one by one.
+/// Returns the key that identifies the items of a list, if they are merged one by one.
 pub fn merge_key(schema: Option<&Schema>) -> Option<String> {
     let schema = schema?;
     let merges = schema.patch_strategies().iter().any(|strategy| strategy == "merge");
@@ -187,7 +187,7 @@ fn ends_with(path: &FieldPath, key: &str) -> bool {
     path.parent().is_some_and(|parent| parent.key(key) == *path)
 }
 
-/// Takes out what is no value: `null` and directives.
+/// Removes `null` and directives.
 fn clean(value: &mut Value) {
     match value {
         Value::Object(table) => {

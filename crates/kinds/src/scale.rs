@@ -22,15 +22,15 @@ pub enum ReplicaOwner {
     File(u64),
     /// Notebooks, beginning with this count.
     Notebooks(u64),
-    /// Nobody sets it.
+    /// Nothing sets it.
     Unmanaged,
-    /// An autoscaler between bounds; who that is.
+    /// An autoscaler with bounds.
     Autoscaler {
         /// At least.
         min: u64,
         /// At most.
         max: u64,
-        /// "GKE's autoscaler", "DaskAutoscaler default/rapids".
+        /// The name of the autoscaler: "GKE's autoscaler", "DaskAutoscaler default/rapids".
         whose: String,
         /// The path of the bounds in the stack file.
         origin: FieldPath,

@@ -1,4 +1,4 @@
-//! Facts about its neighbors that a section may use when it becomes resources.
+//! Facts about other sections that a section may use when it is lowered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use model::resource::{OBJECT_LABEL_MANAGED_BY, OBJECT_LABEL_STACK, Owner, Target
 /// The label that GKE puts on every node of a pool.
 pub const POOL_LABEL: &str = "cloud.google.com/gke-nodepool";
 
-/// The name of everything that the operator needs.
+/// The name of all objects of the operator.
 pub const OPERATOR_NAME: &str = "dask-kubernetes-operator";
 
 pub const DASK_OPERATOR: &str = "dask_operator";
@@ -23,7 +23,7 @@ pub const KUEUE: &str = "kueue";
 /// at most 53 characters, it fits into the 63 of a label's name.
 pub const CLIENT_LABEL_PREFIX: &str = "dask-infra.dev/client-of-";
 
-/// Puts that label into the metadata of a pod, or of its template.
+/// Adds that label to the metadata of a pod, or of its template.
 pub fn allow_client(metadata: &mut Value, cluster: &str) {
     metadata["labels"][format!("{CLIENT_LABEL_PREFIX}{cluster}")] = json!("true");
 }
@@ -31,10 +31,10 @@ pub fn allow_client(metadata: &mut Value, cluster: &str) {
 /// The API group of Kueue.
 pub const KUEUE_GROUP: &str = "kueue.x-k8s.io";
 
-/// The DaemonSet's name, as upstream has it: two installers on one node would fight.
+/// The DaemonSet's name, which is upstream's: two installers on one node would conflict.
 pub const DRIVER_INSTALLER: &str = "nvidia-driver-installer";
 
-/// The API group of what lives on hosts.
+/// The API group of objects on hosts.
 pub const HOSTS_GROUP: &str = "hosts.dask-infra.dev";
 
 #[derive(Clone, Debug)]
@@ -45,31 +45,31 @@ pub struct Scope {
     pub pools: Vec<PoolFacts>,
     /// The installer of the NVIDIA driver.
     pub driver: DriverInstall,
-    /// Sections of the file that others may have to follow.
+    /// Sections of the file that others may depend on.
     pub sections: Vec<Address>,
     /// The queues of the file.
     pub queues: Vec<QueueFacts>,
     /// True if a Kueue that serves v1beta2 is part of the file.
     pub newer_kueue: bool,
-    /// Where the operator of the file runs.
+    /// The namespace of the file's operator.
     pub operator_namespace: Option<String>,
-    /// Checks and the keys of the pools they run on.
+    /// Checks, each with the key of its pool.
     pub checks: Vec<(Address, Option<String>)>,
     /// Live names of the file's namespaces, and their addresses.
     pub namespaces: Vec<(String, Address)>,
-    /// In how many zones the cluster's nodes are.
+    /// The number of zones of the cluster's nodes.
     pub zones: u32,
     /// The Dask clusters of the file, by key.
     pub dask: Vec<DaskFacts>,
-    /// The options of `[slurm]`, when the stack has it.
+    /// The options of `[slurm]`, if the stack has it.
     pub slurm: Option<SlurmKeys>,
     /// Python environments on hosts.
     pub environments: Vec<EnvironmentFacts>,
-    /// True where Dask on hosts speaks TLS by default: a section may name another protocol.
+    /// True if Dask on hosts uses TLS by default: a section may set another protocol.
     pub tls: bool,
 }
 
-/// A Dask cluster as checks see it.
+/// The facts of a Dask cluster for checks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DaskFacts {
     pub key: String,
@@ -78,9 +78,9 @@ pub struct DaskFacts {
     pub image: String,
     /// True if a NetworkPolicy restricts its clients.
     pub is_network_restricted: bool,
-    /// Other namespaces with notebooks and checks of it.
+    /// Other namespaces with notebooks and checks that connect to it.
     pub client_namespaces: BTreeSet<String>,
-    /// The address of its scheduler, as its workers and its checks reach it.
+    /// The address of its scheduler, for its workers and its checks.
     pub scheduler: String,
     /// The environment that its section names.
     pub environment: Option<String>,
@@ -88,11 +88,11 @@ pub struct DaskFacts {
     pub scheduler_host: Option<String>,
 }
 
-/// An environment as its neighbors see it.
+/// The facts of an environment for other sections.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EnvironmentFacts {
     pub key: String,
-    /// Tells one text of it from another.
+    /// The digest of its content.
     pub digest: String,
     /// Packages that workers install when they start.
     pub pip_install: Vec<String>,
@@ -105,7 +105,7 @@ impl EnvironmentFacts {
     }
 }
 
-/// A node pool as its neighbors see it.
+/// The facts of a node pool for other sections.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolFacts {
     /// The section's key.
@@ -118,19 +118,19 @@ pub struct PoolFacts {
     pub nodes: u32,
     /// Nodes at most, over all zones.
     pub most: u32,
-    /// Machine type and GPUs, as text: what a check of the pool has checked.
+    /// Machine type and GPUs, as text: part of a check's digest.
     pub hardware: String,
     /// Labels that the file gives its nodes.
     pub labels: BTreeMap<String, String>,
     /// Taints that the file gives.
     pub taints: Vec<Taint>,
-    /// True if its nodes are for queued requests, or may be.
+    /// True if its nodes serve queued requests, or may.
     pub queued: bool,
-    /// True if its nodes may also be had in a way that needs no request.
+    /// True if it also has capacity options that need no request.
     pub other_options: bool,
 }
 
-/// A queue as the work in it sees it.
+/// The facts of a queue for the work in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueFacts {
     /// The section's key.
@@ -139,13 +139,13 @@ pub struct QueueFacts {
     pub name: String,
     /// Namespaces with work that waits in it.
     pub namespaces: BTreeSet<String>,
-    /// True if its priorities are managed by the stack.
+    /// True if the stack manages its priorities.
     pub managed: bool,
 }
 
 impl QueueFacts {
-    /// The class of a priority of its work. Classes are of the whole cluster, and what is urgent in one queue is not so in
-    /// another: those of the stack have the queue's name in theirs.
+    /// Returns the class of a priority of its work. Classes are cluster-wide, and a priority of one queue is not that of another:
+    /// the stack's classes have the queue's name in theirs.
     pub fn priority_class(&self, priority: &str) -> String {
         match self.managed {
             true => format!("{}-{priority}", self.name),
@@ -155,7 +155,7 @@ impl QueueFacts {
 }
 
 impl Scope {
-    /// The class of the priority of work in a queue.
+    /// Returns the class of the priority of work in a queue.
     pub fn priority_class(&self, queue: Option<&str>, priority: Option<&str>) -> Option<String> {
         Some(self.queue(queue?)?.priority_class(priority?))
     }
@@ -168,7 +168,7 @@ impl Scope {
         self.pools.iter().find(|pool| pool.key == key)
     }
 
-    /// The environment of this key; without one, the only one of the file.
+    /// Returns the environment of this key; without one, the only one of the file.
     pub fn environment(&self, key: Option<&str>) -> Option<&EnvironmentFacts> {
         match (key, self.environments.as_slice()) {
             (Some(key), all) => all.iter().find(|environment| environment.key == key),
@@ -177,7 +177,7 @@ impl Scope {
         }
     }
 
-    /// The Dask cluster of this key; without one, the only one of the file.
+    /// Returns the Dask cluster of this key; without one, the only one of the file.
     pub fn dask_cluster(&self, key: Option<&str>) -> Option<&DaskFacts> {
         match (key, self.dask.as_slice()) {
             (Some(key), all) => all.iter().find(|cluster| cluster.key == key),
@@ -186,22 +186,22 @@ impl Scope {
         }
     }
 
-    /// The Dask cluster of the section with this address.
+    /// Returns the Dask cluster of the section with this address.
     pub fn dask_of(&self, section: &Address) -> Option<&DaskFacts> {
         self.dask_cluster(Some(section.as_str().strip_prefix("dask_cluster.")?))
     }
 
-    /// The address of a section, when the file has it.
+    /// Returns the address of a section, if the file has it.
     pub fn section(&self, address: &str) -> Option<Address> {
         self.sections.iter().find(|known| known.as_str() == address).cloned()
     }
 
-    /// Returns the addresses that everything inside the cluster follows.
+    /// Returns the addresses that everything in the cluster depends on.
     pub fn cluster_dependency(&self) -> Vec<Address> {
         self.section("cluster").into_iter().collect()
     }
 
-    /// Labels of every object of the stack. They narrow LISTs; they do not tell who owns what.
+    /// Returns the labels of every object of the stack. They narrow LISTs; they do not prove ownership.
     pub fn labels(&self) -> Value {
         json!({
             OBJECT_LABEL_MANAGED_BY: "dask-infra",
@@ -209,19 +209,19 @@ impl Scope {
         })
     }
 
-    /// The section of a namespace, by its live name.
+    /// Returns the section of a namespace, by its live name.
     pub fn namespace(&self, name: &str) -> Option<Address> {
         self.namespaces.iter().find(|(live, _)| live == name).map(|(_, address)| address.clone())
     }
 
-    /// Returns the addresses that things in a namespace follow: the cluster, and the namespace's section if there is one.
+    /// Returns the addresses that resources in a namespace depend on: the cluster, and the namespace's section if there is one.
     pub fn in_namespace(&self, namespace: &str) -> Vec<Address> {
         let mut depends_on = self.cluster_dependency();
         depends_on.extend(self.namespace(namespace));
         depends_on
     }
 
-    /// Labels of what stacks share: the same from every stack, so that none takes them from another.
+    /// Returns the labels of objects that stacks share: the same for every stack, so that none takes them from another.
     pub fn shared_labels(&self) -> Value {
         json!({ OBJECT_LABEL_MANAGED_BY: "dask-infra" })
     }

@@ -139,7 +139,7 @@ impl PodKeys {
         self.confined != Some(false)
     }
 
-    /// GPUs of each pod.
+    /// Returns the GPUs of each pod.
     pub fn gpus(&self) -> u32 {
         self.gpus.unwrap_or(0)
     }
@@ -163,7 +163,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The name of its own container: the operator looks for those of Dask by name.
+    /// Returns the name of its own container: the operator looks for those of Dask by name.
     pub fn container(self) -> &'static str {
         match self {
             Self::Scheduler => "scheduler",
@@ -194,17 +194,17 @@ impl fmt::Display for Role {
     }
 }
 
-/// Pods that a section asks for.
+/// The pods of a section.
 pub struct Pods<'a> {
-    /// Where their keys stand.
+    /// The path of their keys.
     pub path: FieldPath,
     /// The purpose of the pods.
     pub role: Role,
-    /// How many there can be.
+    /// The largest number of pods.
     pub replicas: u32,
-    /// The image; empty where another section says it.
+    /// The image; empty if another section has it.
     pub image: &'a str,
-    /// Where the image stands.
+    /// The path of the image.
     pub image_path: FieldPath,
     /// Arguments of the image's entry point; empty for the default ones.
     pub args: &'a [String],
@@ -212,10 +212,10 @@ pub struct Pods<'a> {
     pub keys: &'a PodKeys,
 }
 
-/// Rules that a name follows. In all of them: lowercase letters, digits and `-`, which is not the last.
+/// Rules that a name follows. All of them allow lowercase letters, digits and `-`, which must not be the last character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameRule {
-    /// GKE clusters and node pools, and the stack, whose name is a label of theirs.
+    /// GKE clusters and node pools, and the stack, whose name is a label of these.
     Gke,
     /// The stack's id, another such label.
     StackId,
@@ -225,14 +225,14 @@ pub enum NameRule {
     Service,
     /// DaskClusters and DaskJobs: the operator adds `-scheduler` and names a Service so.
     Dask,
-    /// Releases of Helm, whose own bound this is: charts add to it.
+    /// Releases of Helm, with Helm's own limit: charts add to the name.
     Release,
     /// A check's Pod is called `check-KEY-DIGEST`.
     Check,
 }
 
 impl NameRule {
-    /// Characters at most.
+    /// Returns the largest number of characters.
     pub fn longest(self) -> usize {
         match self {
             Self::Gke | Self::StackId => 40,
@@ -251,13 +251,13 @@ impl NameRule {
     }
 }
 
-/// The name of what a section stands for on its server.
+/// The live name of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LiveName<'a> {
-    /// The namespace; empty for what lies in none.
+    /// The namespace; empty for cluster-wide names.
     pub namespace: &'a str,
     pub name: &'a str,
-    /// The field that gives it, else the section's key does.
+    /// The field that sets it; `None` if it is the section's key.
     pub field: Option<&'static str>,
     /// The rules that the name follows.
     pub naming: NameRule,
@@ -286,10 +286,10 @@ pub enum LabelRules {
     Google,
 }
 
-/// Labels that a section gives: the field, its value, and whose rules it follows.
+/// Labels of a section: the field, its value, and the rules that it follows.
 pub type Labels<'a> = (&'static str, &'a BTreeMap<String, String>, LabelRules);
 
-/// Labels and annotations of an object.
+/// Returns the labels and annotations of an object.
 pub(crate) fn object_labels<'a>(
     labels: &'a BTreeMap<String, String>,
     annotations: &'a BTreeMap<String, String>,
@@ -297,7 +297,7 @@ pub(crate) fn object_labels<'a>(
     vec![("labels", labels, LabelRules::Kubernetes), ("annotations", annotations, LabelRules::Annotations)]
 }
 
-/// A section that is one member of another: `dask_cluster.rapids.group.big`.
+/// A section inside of another: `dask_cluster.rapids.group.big`.
 pub struct NestedSection<'a> {
     /// The field of the outer section that holds it.
     pub field: &'static str,
@@ -326,7 +326,7 @@ pub trait Section {
         self.head().manage.is_managed()
     }
 
-    /// The addresses of its `depends_on`.
+    /// Returns the addresses of its `depends_on`.
     fn depends_on(&self) -> &[String] {
         self.head().depends_on
     }
@@ -336,17 +336,17 @@ pub trait Section {
         None
     }
 
-    /// The namespace that its field `namespace` gives.
+    /// Returns the value of its field `namespace`.
     fn given_namespace(&self) -> Option<&str> {
         self.head().namespace
     }
 
-    /// The labels and annotations that it gives.
+    /// Returns its labels and annotations.
     fn labels(&self) -> Vec<Labels<'_>> {
         Vec::new()
     }
 
-    /// The pods that the stack makes for it and for what is inside of it. `path` is the section's place.
+    /// Returns the pods that the stack creates for it and for the sections inside of it. `path` is the section's path.
     fn pods(&self, _path: &FieldPath) -> Vec<Pods<'_>> {
         Vec::new()
     }
@@ -357,13 +357,13 @@ pub trait Section {
         environment_of(pods, self.given_namespace())
     }
 
-    /// The sections inside of it.
+    /// Returns the sections inside of it.
     fn inner(&self) -> Vec<NestedSection<'_>> {
         Vec::new()
     }
 }
 
-/// The sections of a kind that the stack makes.
+/// Returns the sections that the stack manages.
 pub fn managed<S: Section>(sections: &BTreeMap<String, S>) -> impl Iterator<Item = (&String, &S)> {
     sections.iter().filter(|(_, section)| section.is_managed())
 }

@@ -23,7 +23,7 @@ const ADD: &[&str] = &["securityContext", "capabilities", "add"];
 /// Jupyter run as a user. Recalled from their Dockerfiles; not tried with each image.
 const UNPRIVILEGED_IMAGES: &[&str] = &["ghcr.io/dask/", "daskdev/", "nvcr.io/nvidia/rapidsai/", "rapidsai/"];
 
-/// Variables by which the entry points of those images install packages whose files, or whose installer, change users.
+/// Variables by which the entry points of those images install packages as another user.
 const INSTALLERS: &[&str] = &["EXTRA_APT_PACKAGES", "EXTRA_CONDA_PACKAGES"];
 
 /// Sets the defaults in a pod of one container.

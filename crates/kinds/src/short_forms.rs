@@ -1,5 +1,5 @@
-//! Values with a short form and a full one. The structural check of the stack has said what is wrong
-//! long before serde sees them, so there is no untagged enum and no guessing here.
+//! Values with a short form and a full one. The structural check of the stack reports mistakes before serde sees them, so there
+//! is no untagged enum here.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,10 +9,11 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Reads a value that is a text or, in full, a table; `expected` names both in messages.
+/// Reads a value that is a string or, in full, a table; `expected` names both in messages.
 ///
 /// # Errors
-/// It is neither, or the table is not such a one.
+///
+/// It is neither, or the table does not fit.
 pub fn text_or_table<'de, D: Deserializer<'de>, Table: Deserialize<'de>, T>(
     deserializer: D,
     expected: &str,
@@ -44,7 +45,7 @@ pub fn text_or_table<'de, D: Deserializer<'de>, Table: Deserialize<'de>, T>(
     deserializer.deserialize_any(Either { expected, text, table })
 }
 
-/// `7d`, `12h`, `30m`, `45s`, `1h30m` in seconds.
+/// Returns `7d`, `12h`, `30m`, `45s`, `1h30m` in seconds.
 pub fn seconds(text: &str) -> Option<u64> {
     let (mut total, mut number) = (0u64, String::new());
     for letter in text.chars() {
@@ -309,7 +310,7 @@ impl TaintEffect {
         }
     }
 
-    /// The name in the Kubernetes API.
+    /// Returns the name in the Kubernetes API.
     pub fn kubernetes(self) -> &'static str {
         match self {
             Self::NoSchedule => "NoSchedule",
@@ -335,7 +336,7 @@ pub enum DriverInstall {
 /// The most hosts that one name may stand for.
 const MOST_HOSTS: u32 = 1000;
 
-/// `gpu1` to `gpu4` of `gpu[1-4]`; `gpu01` and more of `gpu[01-12]`.
+/// Returns `gpu1` to `gpu4` for `gpu[1-4]`, and `gpu01` to `gpu12` for `gpu[01-12]`.
 pub fn host_names(text: &str) -> Vec<String> {
     let whole = || vec![text.to_owned()];
     let Some((before, rest)) = text.split_once('[') else { return whole() };

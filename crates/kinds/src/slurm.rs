@@ -58,7 +58,7 @@ impl SlurmKeys {
         }
     }
 
-    /// Values that are options by themselves, by their keys.
+    /// Returns the values with an option of their own, by their keys.
     pub fn named(&self) -> [(&'static str, Option<&String>); 5] {
         [
             ("partition", self.partition.as_ref()),
@@ -69,7 +69,7 @@ impl SlurmKeys {
         ]
     }
 
-    /// `spec.worker.slurm` of workers with these terms.
+    /// Returns `spec.worker.slurm` for workers with these settings.
     pub fn of(&self, worker: &Value) -> Value {
         let mut slurm = self.asks(worker);
         if let Some(minutes) = self.minutes() {
@@ -85,7 +85,7 @@ impl SlurmKeys {
         self.time_limit.as_deref().and_then(minutes)
     }
 
-    /// Returns the directives and the prologue in the script of a process with these terms.
+    /// Returns the directives and the prologue in the script of a process with these settings.
     pub fn asks(&self, worker: &Value) -> Value {
         // `dask cuda worker` is a process for each GPU.
         let processes = count(&worker["processes"]).max(count(&worker["gpus"])).max(1);
@@ -116,12 +116,12 @@ impl SlurmKeys {
     }
 }
 
-/// `--mem-per-cpu` of `--mem-per-cpu=3G`.
+/// Returns `--mem-per-cpu` of `--mem-per-cpu=3G`.
 fn option_of(directive: &str) -> &str {
     directive.split(['=', ' ', '\t']).next().unwrap_or_default()
 }
 
-/// A time limit in whole minutes, rounded up: SLURM counts no seconds. Source: sbatch(1), `--time`.
+/// Returns a time limit in whole minutes, rounded up: SLURM has no seconds. Source: sbatch(1), `--time`.
 pub fn minutes(text: &str) -> Option<u64> {
     if let Some(seconds) = short_forms::seconds(text) {
         return Some(seconds.div_ceil(60)).filter(|minutes| *minutes > 0);

@@ -1,4 +1,4 @@
-//! Facts about a thing for `status`, beyond its readiness.
+//! Facts about a resource for `status`, beyond its readiness.
 
 use serde_json::Value;
 
@@ -6,19 +6,19 @@ use serde_json::Value;
 pub struct StatusLine {
     /// One line for people: `1 of 1 nodes ready, 2 GPUs allocatable`.
     pub line: String,
-    /// Facts of the line for programs, by name.
+    /// Facts of the line for the JSON output, by name.
     pub facts: Vec<(&'static str, Value)>,
-    /// Pods that do not run, and why where they say it.
+    /// Pods that do not run, with the reason if they have one.
     pub pending: Vec<Pending>,
     /// The event that has to happen, and by when (RFC 3339): `pods must start`.
     pub until: Option<(&'static str, String)>,
     /// True if its operator has not handled it yet.
     pub unhandled: bool,
-    /// Why it has failed, where no apply waits for its end.
+    /// The reason why it failed, if no apply waits for its end.
     pub failed: Option<String>,
-    /// The wait of this command, where no apply does it.
+    /// The wait of this command, if no apply waits for it.
     pub waits: Option<String>,
-    /// The prices of what exists of it, where it is billed by itself.
+    /// The prices of its live objects, if they are billed.
     pub prices: Vec<Price>,
 }
 
@@ -35,8 +35,8 @@ pub enum Price {
 pub struct Pending {
     pub namespace: String,
     pub pod: String,
-    /// Why, by its own conditions; events may know more.
+    /// The reason from its own conditions; events may know more.
     pub why: Option<String>,
-    /// No node takes it.
+    /// True if no node accepts it.
     pub unscheduled: bool,
 }

@@ -1,8 +1,8 @@
 //! Reads the versions of a Dask scheduler in the scheduler's own protocol: no page of its dashboard shows them.
 //!
 //! A message is a length of 8 bytes, a count of frames, their lengths, and the frames; small ones are one frame of msgpack, never
-//! compressed. Both sides begin with a handshake. Source: `distributed/comm/tcp.py` and `comm/utils.py`, `protocol/core.py`, of
-//! distributed 2026.8.0.
+//! compressed. Both sides begin with a handshake. Source: `distributed/comm/tcp.py` and `distributed/protocol/utils.py` of
+//! distributed 2026.8.0; tried against it.
 
 use std::net::Ipv4Addr;
 

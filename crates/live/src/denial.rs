@@ -171,7 +171,7 @@ fn service(infos: &[&Value]) -> String {
     named.unwrap_or("container.googleapis.com").to_owned()
 }
 
-/// The project in the path of a request: `GET /v1/projects/P/…`.
+/// Returns the project in the path of a request: `GET /v1/projects/P/…`.
 pub fn project_of(request: &str) -> &str {
     let rest = request.split_once("/projects/").map_or("PROJECT", |(_, rest)| rest);
     rest.split(['/', ':']).next().unwrap_or("PROJECT")

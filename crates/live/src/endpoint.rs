@@ -115,7 +115,7 @@ mod tests {
 
     const NAME: &str = "gke-1a2b-123.us-central1-c.gke.goog";
 
-    /// A cluster as GKE shows it, with these switches.
+    /// Returns a cluster as GKE shows it, with these switches.
     fn cluster(enabled: bool, public: bool, dns: bool) -> Value {
         json!({
             "name": "c",

@@ -506,7 +506,7 @@ impl Kubernetes {
     }
 }
 
-/// The client that kube makes of a configuration, over sockets that send at once where no proxy is between.
+/// Returns the client that kube makes of a configuration, over sockets that send at once where no proxy is between.
 ///
 /// Creates a client without Nagle's algorithm. On a new connection a client writes twice in a row: the end of the TLS
 /// handshake and its first request. Nagle's algorithm holds the second one back until the first is acknowledged, and

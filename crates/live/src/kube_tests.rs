@@ -26,7 +26,7 @@ fn echo() -> Router {
     }))
 }
 
-/// One TLS server on loopback; gives its address and its certificate as GKE would.
+/// Returns one TLS server on loopback; gives its address and its certificate as GKE would.
 async fn tls_server() -> (SocketAddr, String, tokio::task::JoinHandle<()>) {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
@@ -106,7 +106,7 @@ async fn a_kubeconfig_gives_address_authority_and_token() {
     server.abort();
 }
 
-/// The client, or the first refusal, for a kubeconfig with this cluster and user.
+/// Returns the client, or the first refusal, for a kubeconfig with this cluster and user.
 async fn tried(cluster: Value, user: Value) -> (Result<Value, String>, Vec<InsecureAccess>) {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let file = tempfile::NamedTempFile::new().unwrap();

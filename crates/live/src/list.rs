@@ -307,7 +307,7 @@ mod tests {
         Gvk { group: String::new(), version: "v1".into(), kind: kind.into(), plural: plural.into() }
     }
 
-    /// A page of objects, each in the namespace that it is named after, and how many come after it.
+    /// Returns a page of objects, each in the namespace that it is named after, and how many come after it.
     fn page(names: &[&str], rest: Option<u64>) -> Value {
         let items = names.iter().map(|name| json!({ "metadata": { "name": name, "namespace": name } }));
         let metadata = match rest {

@@ -447,7 +447,7 @@ mod tests {
         assert!(objects.values().all(|object| object["apiVersion"] == "v1"));
     }
 
-    /// A Queue as the versions of its kind show it.
+    /// Returns a Queue as the versions of its kind show it.
     fn queue(version: &str, name: &str) -> Value {
         json!({ "apiVersion": format!("example.com/{version}"), "kind": "Queue",
             "metadata": { "name": name, "namespace": "n", "uid": format!("uid-{name}") } })
@@ -462,7 +462,7 @@ mod tests {
         }
     }
 
-    /// The versions in which a world has what it has.
+    /// Returns the versions in which a world has what it has.
     async fn versions(api: &Fixed, read_set: &ReadSet) -> Vec<String> {
         let world = read(api, read_set, 4).await.world;
         let objects = world.objects.live().unwrap();

@@ -183,7 +183,7 @@ mod tests {
         }
     }
 
-    /// The kinds as `plural.version.group`, and the groups that do not say theirs.
+    /// Returns the kinds as `plural.version.group`, and the groups that do not say theirs.
     async fn item(answers: &[(&'static str, Value)]) -> (Vec<String>, Vec<String>) {
         let cascade_scope::ListableKinds { kinds, failed } =
             cascade_scope::listable_kinds(&Fixed(answers.iter().cloned().collect()), 4).await;

@@ -96,7 +96,7 @@ pub fn is_built_in(group: &str) -> bool {
 }
 
 impl Shape {
-    /// The shape of the answer to a request.
+    /// Creates the shape of the answer to a request.
     pub fn for_request(request: &Request) -> Self {
         let parts = parts(&request.path);
         match request.api {
@@ -438,7 +438,7 @@ mod tests {
 
     const CLUSTER: &str = "/v1/projects/p/locations/l/clusters/c";
 
-    /// A request of every kind, with an answer that is one.
+    /// Returns a request of every kind, with an answer that is one.
     fn asked() -> Vec<(Request, Value)> {
         let gke = |method, path: &str, answer: Value| {
             (Request { api: Api::Gke, method, path: path.into(), body: Some(json!({})) }, answer)

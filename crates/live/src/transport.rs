@@ -19,7 +19,7 @@ pub const TOKEN_TIMEOUT: Duration = Duration::from_secs(15);
 /// The user agent of this program.
 pub const USER_AGENT: &str = concat!("dask-infra/", env!("CARGO_PKG_VERSION"));
 
-/// The content type of a body.
+/// Returns the content type of a body.
 pub fn content_type(request: &Request) -> &'static str {
     match (request.api, request.method) {
         (Api::Kubernetes, Method::Patch) => "application/apply-patch+yaml",

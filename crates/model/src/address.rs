@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub struct Address(String);
 
 impl Address {
-    /// An address from its printed form.
+    /// Creates an address from its printed form.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -23,8 +23,8 @@ impl Address {
         Self(format!("{section}.{key}"))
     }
 
-    /// The address of an object inside a section: `section/Kind/namespace/name`, or without the
-    /// namespace for cluster-wide kinds.
+    /// Creates the address of an object inside a section: `section/Kind/namespace/name`, or without the namespace for
+    /// cluster-wide kinds.
     pub fn object(section: &str, kind: &str, namespace: Option<&str>, name: &str) -> Self {
         match namespace {
             Some(namespace) => Self(format!("{section}/{kind}/{namespace}/{name}")),
@@ -32,12 +32,12 @@ impl Address {
         }
     }
 
-    /// The part that names a place in the TOML file: everything before the first `/`.
+    /// Returns the part that names a place in the TOML file: everything before the first `/`.
     pub fn section(&self) -> &str {
         self.0.split('/').next().unwrap_or_default()
     }
 
-    /// The printed form.
+    /// Returns the printed form.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -68,7 +68,7 @@ pub enum Segment {
 }
 
 impl Segment {
-    /// The key, when it is no index.
+    /// Returns the key, when it is no index.
     pub fn key(&self) -> Option<&str> {
         match self {
             Self::Key(key) => Some(key),
@@ -82,12 +82,12 @@ impl Segment {
 pub struct FieldPath(Vec<Segment>);
 
 impl FieldPath {
-    /// The root of a tree.
+    /// Creates the root of a tree.
     pub fn root() -> Self {
         Self::default()
     }
 
-    /// A path of keys.
+    /// Creates a path of keys.
     pub fn keys<'a>(keys: impl IntoIterator<Item = &'a str>) -> Self {
         Self(keys.into_iter().map(|key| Segment::Key(key.to_owned())).collect())
     }
@@ -111,17 +111,17 @@ impl FieldPath {
         Self(segments)
     }
 
-    /// The segments, outermost first.
+    /// Returns the segments, outermost first.
     pub fn segments(&self) -> &[Segment] {
         &self.0
     }
 
-    /// The last key, when it is no index.
+    /// Returns the last key, when it is no index.
     pub fn last_key(&self) -> Option<&str> {
         self.0.last()?.key()
     }
 
-    /// The path one level up, `None` at the root.
+    /// Returns the path one level up, `None` at the root.
     pub fn parent(&self) -> Option<Self> {
         let (_, rest) = self.0.split_last()?;
         Some(Self(rest.to_vec()))
@@ -137,7 +137,7 @@ impl FieldPath {
         other.0.starts_with(&self.0)
     }
 
-    /// The value at this path in a JSON tree.
+    /// Returns the value at this path in a JSON tree.
     pub fn find<'v>(&self, value: &'v serde_json::Value) -> Option<&'v serde_json::Value> {
         self.0.iter().try_fold(value, |value, segment| match segment {
             Segment::Key(key) => value.get(key),
@@ -217,7 +217,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The printed form of [`Self::path`].
+    /// Returns the printed form of [`Self::path`].
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -267,8 +267,8 @@ fn index(text: &str) -> Option<(usize, &str)> {
     Some((index, rest))
 }
 
-/// A key in double quotes at the start of a text, and what follows it. Escapes are those that `Display` writes, which
-/// are Rust's, and TOML's.
+/// Returns a key in double quotes at the start of a text, and what follows it. Escapes are those that `Display` writes, which are
+/// Rust's, and TOML's.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut key = String::new();
     let mut rest = text.strip_prefix('"')?.chars();

@@ -96,12 +96,12 @@ pub enum Attach {
 }
 
 impl Accelerator {
-    /// The most vCPUs that an N1 machine may have beside this many GPUs.
+    /// Returns the most vCPUs that an N1 machine may have beside this many GPUs.
     pub fn n1_max_vcpus(&self, count: u32) -> Option<u32> {
         self.n1_max_vcpus_by_count.iter().find(|(at, _)| *at == count).map(|(_, vcpus)| *vcpus)
     }
 
-    /// The most memory that an N1 machine may have beside this many GPUs.
+    /// Returns the most memory that an N1 machine may have beside this many GPUs.
     pub fn n1_max_memory_gb(&self, count: u32) -> Option<f64> {
         self.n1_max_memory_gb_by_count.iter().find(|(at, _)| *at == count).map(|(_, gb)| *gb)
     }
@@ -215,7 +215,7 @@ impl Family {
     }
 }
 
-/// A machine type by name; custom types (`n2-custom-8-16384`) are read from their name.
+/// Returns a machine type by name; custom types (`n2-custom-8-16384`) are read from their name.
 pub fn machine(name: &str) -> Option<&'static Machine> {
     CATALOG.as_ref()?.machines.get(name).or_else(|| custom(name))
 }
@@ -256,29 +256,28 @@ fn read_custom(name: &str) -> Option<Machine> {
     })
 }
 
-/// All machine types of the table, by name.
+/// Returns all machine types of the table, by name.
 pub fn machines() -> impl Iterator<Item = &'static Machine> {
     CATALOG.iter().flat_map(|catalog| catalog.machines.values())
 }
 
-/// The machine type that was probably meant.
+/// Returns the machine type that was probably meant.
 pub fn suggest(name: &str) -> Option<String> {
     let names: Vec<&str> = machines().map(|machine| &*machine.name).collect();
     closest(name, &names)
 }
 
-/// A GPU model by its API name.
+/// Returns a GPU model by its API name.
 pub fn accelerator(kind: &str) -> Option<&'static Accelerator> {
     CATALOG.as_ref()?.accelerators.get(kind)
 }
 
-/// All GPU models, by name.
+/// Returns all GPU models, by name.
 pub fn accelerators() -> impl Iterator<Item = &'static Accelerator> {
     CATALOG.iter().flat_map(|catalog| catalog.accelerators.values())
 }
 
-/// The GPU model that was probably meant: by its model (`T4`, `nvidia-t4`), or by a name close
-/// to the API's.
+/// Returns the GPU model that was probably meant: by its model (`T4`, `nvidia-t4`), or by a name close to the API's.
 pub fn suggest_accelerator(name: &str) -> Option<String> {
     let kinds: Vec<&str> = accelerators().map(|accelerator| &*accelerator.kind).collect();
     let lower = name.to_lowercase();
@@ -288,19 +287,19 @@ pub fn suggest_accelerator(name: &str) -> Option<String> {
     called.or_else(|| closest(name, &kinds))
 }
 
-/// The zones that some row of the table names, sorted. GCP has more: those without GPUs are not here.
+/// Returns the zones that some row of the table names, sorted. GCP has more: those without GPUs are not here.
 pub fn zones() -> impl Iterator<Item = &'static str> {
     CATALOG.iter().flat_map(|catalog| &catalog.zones).map(String::as_str)
 }
 
-/// The zone that was probably meant.
+/// Returns the zone that was probably meant.
 pub fn suggest_zone(name: &str) -> Option<String> {
     let zones: Vec<&str> = zones().collect();
     closest(name, &zones)
 }
 
-/// The region of a zone by the naming rule: `us-central1-c` is in `us-central1`. `None` when the name is
-/// not that of a zone, as that of a region is not.
+/// Returns the region of a zone by the naming rule: `us-central1-c` is in `us-central1`. `None` when the name is not that of a
+/// zone, as that of a region is not.
 pub fn region_of(zone: &str) -> Option<&str> {
     let (region, letter) = zone.rsplit_once('-')?;
     let lettered = letter.len() == 1 && letter.bytes().all(|byte| byte.is_ascii_lowercase());
@@ -337,7 +336,7 @@ pub fn hourly_price(machine: &str, accelerator: Option<&str>, count: u32, capaci
     Some(host + each * f64::from(count))
 }
 
-/// The Compute Engine quota that GPUs of a kind count against in a region.
+/// Returns the Compute Engine quota that GPUs of a kind count against in a region.
 pub fn quota_metric(accelerator: &str, capacity: Capacity) -> Option<String> {
     let quota = &CATALOG.as_ref()?.quota;
     let metric = quota.regional_on_demand.get(accelerator)?;
@@ -366,7 +365,7 @@ const CPU_QUOTAS: &[(&str, &str)] = &[
     ("t2d", "T2D_CPUS"),
 ];
 
-/// The quota that the vCPUs of a machine type count against in a region.
+/// Returns the quota that the vCPUs of a machine type count against in a region.
 pub fn cpu_quota(machine: &str, capacity: Capacity) -> Option<&'static str> {
     let series = match machine.split('-').next().unwrap_or_default() {
         "custom" => "n1",
@@ -379,13 +378,13 @@ pub fn cpu_quota(machine: &str, capacity: Capacity) -> Option<&'static str> {
     })
 }
 
-/// All quotas of vCPUs in a region.
+/// Returns all quotas of vCPUs in a region.
 pub fn cpu_quotas() -> impl Iterator<Item = &'static str> {
     CPU_QUOTAS.iter().map(|(_, quota)| *quota).chain(["PREEMPTIBLE_CPUS"])
 }
 
-/// The quota of a region that disks of a type count against.
-/// Source: `Quota.metric` of Compute Engine's v1 API; `HDB_TOTAL_GB` in refusals of Hyperdisk Balanced.
+/// Returns the quota of a region that disks of a type count against. Source: `Quota.metric` of Compute Engine's v1 API;
+/// `HDB_TOTAL_GB` in refusals of Hyperdisk Balanced.
 pub fn disk_quota(kind: &str) -> Option<&'static str> {
     match kind {
         "pd-standard" => Some("DISKS_TOTAL_GB"),
@@ -401,12 +400,12 @@ pub const ADDRESS_QUOTA: &str = "IN_USE_ADDRESSES";
 /// The quota that all vCPUs of a project count against.
 pub const GLOBAL_CPU_QUOTA: &str = "CPUS_ALL_REGIONS";
 
-/// The quota that all GPUs of a project count against.
+/// Returns the quota that all GPUs of a project count against.
 pub fn global_gpu_quota() -> Option<&'static str> {
     CATALOG.as_ref().map(|catalog| &*catalog.quota.global_gpu)
 }
 
-/// The quota of requests that wait for machines in a region, as Compute Engine lists it, and what it is by default.
+/// Returns the quota of requests that wait for machines in a region, as Compute Engine lists it, and what it is by default.
 pub fn request_quota() -> Option<(String, i64)> {
     let quota = &CATALOG.as_ref()?.quota.dws_active_resize_requests;
     Some((quota.metric.to_uppercase(), quota.default_limit))

@@ -1,4 +1,4 @@
-//! The record that one apply leaves for the next: the things that the stack owns, the values last set where the API keeps no
+//! The record that one apply leaves for the next: the resources that the stack owns, the values last set where the API keeps no
 //! owner, and the checks that passed. Losing it loses no ability to plan.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,11 +54,11 @@ pub struct Record {
     /// Things that are stopped for now, although the file has them.
     #[serde(default, with = "as_list", skip_serializing_if = "Stopped::is_empty")]
     pub stopped: Stopped,
-    /// The things that a `start` has begun to restore and no apply has seen there since: any later apply goes on with them, and
+    /// The resources that a `start` has begun to restore and no apply has seen there since: any later apply goes on with them, and
     /// the same `start`.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub starting: BTreeSet<Identity>,
-    /// True if it was recreated after an earlier one was lost, and not all things of the stack could be looked for.
+    /// True if it was recreated after an earlier one was lost, and not all resources of the stack could be looked for.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub incomplete: bool,
     /// Run-once resources that were about to be created: the result is not known.
@@ -95,7 +95,7 @@ pub struct Tried {
 /// Digests by identity: an address may change, the identity does not.
 pub type Completions = BTreeMap<Identity, String>;
 
-/// The stopped things, by identity.
+/// The stopped resources, by identity.
 pub type Stopped = BTreeMap<Identity, Stop>;
 
 /// The user who stopped something, and the time.
@@ -139,15 +139,15 @@ pub mod as_list {
     }
 }
 
-/// One thing of ours.
+/// One recorded resource.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     /// Its address when it was written.
     pub address: Address,
-    /// The name of the thing in the API.
+    /// The name of the resource in the API.
     pub identity: Identity,
     pub kind: RecordedKind,
-    /// The values last set, for things of the GKE API, which keeps no owner of a field.
+    /// The values last set, for resources of the GKE API, which keeps no owner of a field.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub set: Value,
     /// True if an apply has seen it ready since it was last created or changed; `None` in records from before this was noted.
@@ -197,7 +197,7 @@ impl Record {
     /// The version that this program writes and reads.
     pub const VERSION: u32 = 1;
 
-    /// The ConfigMap that holds the record of a stack.
+    /// Returns the ConfigMap that holds the record of a stack.
     pub fn object(stack: &str) -> ObjectId {
         ObjectId {
             gvk: gvk("", "v1", "ConfigMap", "configmaps"),
@@ -233,7 +233,7 @@ impl Record {
         self
     }
 
-    /// Returns the things that an apply has seen ready since it began with them. The rest may be half made.
+    /// Returns the resources that an apply has seen ready since it began with them. The rest may be half made.
     pub fn seen_ready(&self) -> BTreeSet<&Identity> {
         let ready = self.inventory.iter().filter(|entry| entry.ready.unwrap_or(!self.intent));
         ready.map(|entry| &entry.identity).collect()
@@ -244,7 +244,7 @@ impl Record {
         self.capacity_used.iter().find(|used| &used.identity == identity)
     }
 
-    /// Returns the values last set on a thing.
+    /// Returns the values last set on a resource.
     pub fn last_set(&self, identity: &Identity) -> Option<&Value> {
         let entry = self.inventory.iter().find(|entry| &entry.identity == identity)?;
         (!entry.set.is_null()).then_some(&entry.set)

@@ -1,4 +1,4 @@
-//! The shared vocabulary: what things are called, what is desired, what is live, what a change does.
+//! The shared vocabulary: names, desired state, live state, changes.
 //! Values only; nothing here reads, writes or decides.
 
 use std::collections::{BTreeMap, HashMap};
@@ -100,7 +100,7 @@ impl std::hash::Hash for Gvk {
     }
 }
 
-/// The kind that an API serves so.
+/// Returns the kind that an API serves so.
 pub fn gvk(group: &str, version: &str, kind: &str, plural: &str) -> Gvk {
     Gvk { group: group.into(), version: version.into(), kind: kind.into(), plural: plural.into() }
 }
@@ -111,8 +111,8 @@ impl Gvk {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// The path of all objects of the kind: `/apis/apps/v1/namespaces/N/daemonsets`; without a namespace,
-    /// those of the whole cluster.
+    /// Returns the path of all objects of the kind: `/apis/apps/v1/namespaces/N/daemonsets`; without a namespace, those of the
+    /// whole cluster.
     pub fn collection(&self, namespace: Option<&str>) -> String {
         let root = if self.group.is_empty() {
             format!("/api/{}", self.version)
@@ -126,7 +126,7 @@ impl Gvk {
     }
 }
 
-/// A text as a value in a query, or as a part of a URL: RFC 3986's unreserved characters stay.
+/// Returns a text as a value in a query, or as a part of a URL: RFC 3986's unreserved characters stay.
 pub fn encoded(text: &str) -> String {
     const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     utf8_percent_encode(text, RESERVED).to_string()
@@ -143,7 +143,7 @@ pub struct ObjectId {
 }
 
 impl ObjectId {
-    /// The object's path in the Kubernetes API.
+    /// Returns the object's path in the Kubernetes API.
     pub fn path(&self) -> String {
         format!("{}/{}", self.gvk.collection(self.namespace.as_deref()), self.name)
     }
@@ -159,7 +159,7 @@ impl fmt::Display for ObjectId {
     }
 }
 
-/// The name of a thing in its API. It decides what is the same thing; the address does not.
+/// The name of a resource in its API. It decides what is the same resource; the address does not.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Identity {
@@ -178,7 +178,7 @@ pub enum Identity {
 }
 
 impl Identity {
-    /// The object, of one in Kubernetes.
+    /// Returns the object, of one in Kubernetes.
     pub fn object(&self) -> Option<&ObjectId> {
         match self {
             Self::Object(object) => Some(object),
@@ -186,7 +186,7 @@ impl Identity {
         }
     }
 
-    /// The pool's live name, of a node pool.
+    /// Returns the pool's live name, of a node pool.
     pub fn pool(&self) -> Option<&str> {
         match self {
             Self::NodePool { pool, .. } => Some(pool),
@@ -195,7 +195,7 @@ impl Identity {
     }
 }
 
-/// The name that people know the thing by.
+/// The address of the resource.
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -215,7 +215,7 @@ pub fn by_identity(resources: &[Resource]) -> ByIdentity<'_> {
     resources.iter().rev().map(|resource| (&resource.identity, resource)).collect()
 }
 
-/// One desired thing.
+/// One desired resource.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Resource {
     pub address: Address,
@@ -245,7 +245,7 @@ pub struct Resource {
     pub recreation: Recreation,
 }
 
-/// When a thing that is gone is created again.
+/// Whether a resource is recreated once it is gone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Recreation {
@@ -305,7 +305,7 @@ pub struct Hourly {
     pub unpriced: BTreeMap<Address, String>,
 }
 
-/// Seconds that a thing usually takes until it is made and ready.
+/// The usual seconds until a resource is created and ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DurationEstimate {
     /// When it goes fast.
@@ -367,9 +367,9 @@ pub enum Effect {
     InPlace,
     /// Nodes or pods are recreated, some at a time.
     Rolling,
-    /// The thing must be deleted and recreated.
+    /// The resource must be deleted and recreated.
     Replace,
-    /// Read when the thing is made, never again: the edit would have no effect.
+    /// Read when the resource is made, never again: the edit would have no effect.
     Ignored,
     /// Not known: refused unless the address is given to `--replace`.
     Unknown,
@@ -398,13 +398,13 @@ pub struct FieldChange {
 }
 
 impl FieldChange {
-    /// The desired number, where it is less than the live one.
+    /// Returns the desired number, where it is less than the live one.
     pub fn falls_to(&self) -> Option<u64> {
         let [before, after] = [&self.before, &self.after].map(|side| side.as_ref().and_then(Value::as_u64));
         after.filter(|after| before.is_some_and(|before| before > *after))
     }
 
-    /// The live and the desired value as people and programs may see them.
+    /// Returns the live and the desired value as people and programs may see them.
     pub fn shown(&self) -> (Option<Value>, Option<Value>) {
         let shown = |value: &Option<Value>| {
             let value = value.as_ref()?;
@@ -415,7 +415,7 @@ impl FieldChange {
     }
 }
 
-/// Kinds of changes to a thing.
+/// Kinds of changes to a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
@@ -558,7 +558,7 @@ pub enum Until {
 }
 
 impl Until {
-    /// Returns true if the wait judges how ready the thing is.
+    /// Returns true if the wait judges how ready the resource is.
     pub fn is_ready(self) -> bool {
         matches!(self, Self::Ready | Self::StillReady)
     }
@@ -569,7 +569,7 @@ impl Until {
 pub struct Await {
     /// The kind that judges.
     pub kind: KindId,
-    /// The thing that is waited for.
+    /// The resource that is waited for.
     pub identity: Identity,
     pub until: Until,
     /// The desired state, as far as readiness depends on it.
@@ -585,7 +585,7 @@ impl Await {
         if let Facts::Workers { replicas, .. } = self.facts { replicas } else { None }
     }
 
-    /// The gang that its pods are, which Kueue lets go whole.
+    /// Returns the gang that its pods are, which Kueue lets go whole.
     pub fn gang(&self) -> Option<&str> {
         match &self.facts {
             Facts::Workers { gang, .. } | Facts::Job { gang, .. } => gang.as_deref(),
@@ -600,7 +600,7 @@ impl Await {
         }
     }
 
-    /// The DaskCluster that the thing belongs to.
+    /// Returns the DaskCluster that the resource belongs to.
     pub fn cluster(&self) -> Option<&str> {
         match &self.facts {
             Facts::Workers { cluster, .. } => cluster.as_deref(),
@@ -621,7 +621,7 @@ impl Await {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Facts {
-    /// The live thing says it all.
+    /// The live object is enough.
     #[default]
     None,
     /// Workers of a DaskCluster or of a group: how many, when the file says it, and the cluster of a group.
@@ -644,7 +644,7 @@ pub enum Facts {
     },
     /// A Job of others' making that Kueue holds back.
     InQueue,
-    /// A request for nodes: the pool that may have nodes without one, and the path of the thing whose pods they are for, where
+    /// A request for nodes: the pool that may have nodes without one, and the path of the resource whose pods they are for, where
     /// the same section makes both.
     Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -715,7 +715,7 @@ pub enum Seen<T> {
 }
 
 impl<T> Seen<T> {
-    /// The value, when it is there.
+    /// Returns the value, when it is there.
     pub fn live(&self) -> Option<&T> {
         match self {
             Self::Live(value) => Some(value),
@@ -724,7 +724,7 @@ impl<T> Seen<T> {
     }
 }
 
-/// The set of things to read: one LIST for each kind and namespace.
+/// The set of resources to read: one LIST for each kind and namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadSet {
     /// The GKE cluster.
@@ -736,7 +736,7 @@ pub struct ReadSet {
     pub single_objects: Vec<ObjectId>,
     /// The record's place.
     pub record: Option<ObjectId>,
-    /// The owner whose things are also listed where the file no longer asks for them.
+    /// The owner whose resources are also listed where the file no longer asks for them.
     pub owner: Owner,
 }
 
@@ -750,24 +750,24 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// The field manager of server-side apply.
+    /// Returns the field manager of server-side apply.
     pub fn field_manager(&self) -> String {
         format!("dask-infra/{}", self.stack)
     }
 
-    /// The field manager of what is set once and then left to others: while it owns a field, giving it up under the
-    /// other name does not let a default act.
+    /// Returns the field manager of what is set once and then left to others: while it owns a field, giving it up under the other
+    /// name does not let a default act.
     pub fn initial_manager(&self) -> String {
         format!("{}{INITIAL}", self.field_manager())
     }
 
-    /// The field manager of numbers that `scale` writes: a later plan tells them from what other people wrote.
+    /// Returns the field manager of numbers that `scale` writes: a later plan tells them from what other people wrote.
     pub fn scale_manager(&self) -> String {
         format!("{}:scale", self.field_manager())
     }
 }
 
-/// A field manager as texts call it: what `scale` wrote is a change of this program, and no stranger's.
+/// Returns a field manager as texts call it: what `scale` wrote is a change of this program, and no stranger's.
 pub fn manager_text(manager: &str) -> &str {
     let is_scale = manager.starts_with("dask-infra/") && manager.ends_with(":scale");
     if is_scale { "`dask-infra scale`" } else { manager }

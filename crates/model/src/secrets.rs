@@ -234,7 +234,8 @@ fn value_behind(text: &str, at: usize) -> Option<Range<usize>> {
     (length > 0 && !opens).then_some(start..start + length)
 }
 
-/// The items of a list that begins at `start`, up to its end or that of the line. Lists of tables have names of their own.
+/// Returns the items of a list that begins at `start`, up to its end or that of the line. Lists of tables have names of their
+/// own.
 fn list_behind(text: &str, start: usize) -> Option<Range<usize>> {
     let items = text[start..].trim_start_matches([' ', '\t']);
     let start = text.len() - items.len();
@@ -242,8 +243,8 @@ fn list_behind(text: &str, start: usize) -> Option<Range<usize>> {
     (length > 0 && !items.starts_with(['{', '['])).then_some(start..start + length)
 }
 
-/// The lines of a block of YAML that begins with `|` or `>` at `start`: those that stand deeper than the line of its name,
-/// which ends at `at`.
+/// Returns the lines of a block of YAML that begins with `|` or `>` at `start`: those that stand deeper than the line of its
+/// name, which ends at `at`.
 fn block_behind(text: &str, at: usize, start: usize) -> Option<Range<usize>> {
     let (head, lines) = text[start..].split_once('\n')?;
     if !head[1..].trim_end().chars().all(|c| matches!(c, '+' | '-' | '1'..='9')) {
@@ -260,7 +261,7 @@ fn block_behind(text: &str, at: usize, start: usize) -> Option<Range<usize>> {
     (!said.is_empty()).then_some(start..start + said.len())
 }
 
-/// All places in order, those that touch each other joined.
+/// Returns all places in order, those that touch each other joined.
 fn places(text: &str, known: &Secrets) -> Vec<Range<usize>> {
     let mut found = shapes(text);
     found.extend(assigned(text));
@@ -278,7 +279,7 @@ fn places(text: &str, known: &Secrets) -> Vec<Range<usize>> {
     joined
 }
 
-/// A text for people, without what is a secret by its shape or by the name in front of it.
+/// Returns a text for people, without what is a secret by its shape or by the name in front of it.
 pub fn redacted(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut from = 0;
@@ -291,7 +292,7 @@ pub fn redacted(text: &str) -> String {
     out
 }
 
-/// The text of a file with stars for what is a secret in it, as long as it was: places in it stay true.
+/// Returns the text of a file with stars for what is a secret in it, as long as it was: places in it stay true.
 pub fn starred(text: &str, secrets: &Secrets) -> String {
     let mut out = String::with_capacity(text.len());
     let mut from = 0;
@@ -305,12 +306,12 @@ pub fn starred(text: &str, secrets: &Secrets) -> String {
     out
 }
 
-/// A value for people and programs: strings under the names of secrets, in Secrets, or of the shape of one are hidden.
+/// Returns a value for people and programs: strings under the names of secrets, in Secrets, or of the shape of one are hidden.
 pub fn masked(value: &Value) -> Value {
     without(value, &mut |_| {}).unwrap_or_else(|| value.clone())
 }
 
-/// The strings of a value that [`masked`] would hide.
+/// Returns the strings of a value that [`masked`] would hide.
 pub fn found_in(value: &Value) -> Vec<String> {
     let mut found = Vec::new();
     without(value, &mut |text| found.push(text.to_owned()));
@@ -349,7 +350,7 @@ fn is_reference(table: &Map<String, Value>) -> bool {
     table.len() == 2 && table.contains_key("secret") && table.contains_key("key")
 }
 
-/// A value without its secrets, each of which is told; `None` where it has none, as most have.
+/// Returns a value without its secrets, each of which is told; `None` where it has none, as most have.
 fn without(value: &Value, seen: &mut dyn FnMut(&str)) -> Option<Value> {
     match value {
         Value::Object(table) => {
@@ -383,7 +384,7 @@ fn without(value: &Value, seen: &mut dyn FnMut(&str)) -> Option<Value> {
     }
 }
 
-/// A list without the items that are secrets as a whole, and those in the others.
+/// Returns a list without the items that are secrets as a whole, and those in the others.
 fn in_items(items: &[Value], seen: &mut dyn FnMut(&str), is_secret: impl Fn(usize) -> bool) -> Option<Value> {
     let mut shown: Option<Vec<Value>> = None;
     for (place, item) in items.iter().enumerate() {
@@ -395,7 +396,7 @@ fn in_items(items: &[Value], seen: &mut dyn FnMut(&str), is_secret: impl Fn(usiz
     shown.map(Value::Array)
 }
 
-/// A table with other values under some keys; `None` where there are none.
+/// Returns a table with other values under some keys; `None` where there are none.
 fn with(table: &Map<String, Value>, others: Vec<(&String, Value)>) -> Option<Value> {
     if others.is_empty() {
         return None;
@@ -405,7 +406,7 @@ fn with(table: &Map<String, Value>, others: Vec<(&String, Value)>) -> Option<Val
     Some(Value::Object(table))
 }
 
-/// A text that is JSON, as kubectl keeps objects in annotations. Longer ones are read as text only.
+/// Returns a text that is JSON, as kubectl keeps objects in annotations. Longer ones are read as text only.
 fn tree_in(text: &str) -> Option<Value> {
     let tree = text.len() <= 1 << 18 && text.trim_start().starts_with(['{', '[']);
     tree.then(|| serde_json::from_str(text).ok()).flatten()
@@ -420,7 +421,7 @@ fn whole(value: &Value, seen: &mut dyn FnMut(&str)) -> Value {
     json!(HIDDEN)
 }
 
-/// The data of a Secret.
+/// Returns the data of a Secret.
 fn all(value: &Value, seen: &mut dyn FnMut(&str)) -> Option<Value> {
     match value {
         Value::Object(table) => {
@@ -480,7 +481,7 @@ impl Secrets {
         self.iter().any(|(value, _)| text.contains(value))
     }
 
-    /// A text without them.
+    /// Returns a text without them.
     pub fn out_of(&self, text: &str) -> String {
         let found: Vec<(&str, &str)> = self.iter().filter(|(value, _)| text.contains(value)).collect();
         found.into_iter().fold(text.to_owned(), |text, (value, shown)| text.replace(value, shown))

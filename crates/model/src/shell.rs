@@ -8,7 +8,7 @@ use std::fmt;
 pub struct ShellLine(Vec<String>);
 
 impl ShellLine {
-    /// The name of a program.
+    /// Creates the name of a program.
     pub fn of(program: &str) -> Self {
         Self(vec![quoted(program)])
     }
@@ -73,7 +73,7 @@ fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || "_-./=:@%+,".contains(c)
 }
 
-/// A word as a shell reads it back. Control characters, which no terminal shows, become `?`.
+/// Returns a word as a shell reads it back. Control characters, which no terminal shows, become `?`.
 pub fn quoted(word: &str) -> String {
     let word: String = word.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -83,7 +83,7 @@ pub fn quoted(word: &str) -> String {
     }
 }
 
-/// A string of Python. JSON's escapes are Python's.
+/// Returns a string of Python. JSON's escapes are Python's.
 pub fn python_string(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -1,4 +1,4 @@
-//! Where things stand in the texts that a user wrote. Every later stage, up to an API's refusal in minute
+//! Positions of values in the texts that a user wrote. Every later stage, up to an API's refusal in minute
 //! twelve, finds the line of a field through [`Sources`]; the values themselves carry no places.
 
 use std::fmt;
@@ -126,7 +126,7 @@ impl Sources {
         self.places.get(path).map(|place| place.value)
     }
 
-    /// A comment of a line of its own that begins with `words`: what somebody put out of use.
+    /// Returns a comment of a line of its own that begins with `words`: what somebody put out of use.
     pub fn comment(&self, words: &str) -> Option<Span> {
         self.files.iter().zip(0..).find_map(|(file, id)| {
             file.text.match_indices(words).find_map(|(start, _)| {
@@ -138,28 +138,28 @@ impl Sources {
         })
     }
 
-    /// The folder of the file that a value came from: what paths in it start from.
+    /// Returns the folder of the file that a value came from: what paths in it start from.
     pub fn folder(&self, path: &FieldPath) -> PathBuf {
         let name = self.span(path).map_or("", |span| self.name(span.file));
         Path::new(name).parent().map(Path::to_owned).unwrap_or_default()
     }
 
-    /// The name of a text as the user gave it.
+    /// Returns the name of a text as the user gave it.
     pub fn name(&self, file: FileId) -> &str {
         self.file(file).map_or("", |file| &file.name)
     }
 
-    /// A whole text.
+    /// Returns a whole text.
     pub fn text(&self, file: FileId) -> &str {
         self.file(file).map_or("", |file| &file.text)
     }
 
-    /// A whole text, to be read while places are noted.
+    /// Returns a whole text, to be read while places are noted.
     pub fn shared_text(&self, file: FileId) -> Arc<str> {
         self.file(file).map_or_else(|| Arc::from(""), |file| Arc::clone(&file.text))
     }
 
-    /// The names of all texts.
+    /// Returns the names of all texts.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.files.iter().map(|file| file.name.as_str())
     }
@@ -173,8 +173,7 @@ impl Sources {
         self.text(span.file).get(span.start..span.end).unwrap_or_default()
     }
 
-    /// The value's span, of a table its header's; that of the nearest table around it when the field is not
-    /// in the texts.
+    /// Returns the value's span, of a table its header's; that of the nearest table around it when the field is not in the texts.
     pub fn span(&self, path: &FieldPath) -> Option<Span> {
         self.places.nearest(path).map(|place| place.value)
     }
@@ -185,25 +184,24 @@ impl Sources {
         !section.is_root() && self.places.get(&section).is_some()
     }
 
-    /// The span of the field's key (in a header for tables); the nearest around it when the field is not in
-    /// the texts.
+    /// Returns the span of the field's key (in a header for tables); the nearest around it when the field is not in the texts.
     pub fn key_span(&self, path: &FieldPath) -> Option<Span> {
         self.places.nearest(path).map(|place| place.key.unwrap_or(place.value))
     }
 
-    /// The place of a field's value as people read it, or the nearest around it.
+    /// Returns the place of a field's value as people read it, or the nearest around it.
     pub fn locate(&self, path: &FieldPath) -> Option<Location> {
         let span = self.span(path)?;
         let asked_by = self.file(span.file).and_then(|file| file.asked_by);
         Some(self.location(asked_by.unwrap_or(span)))
     }
 
-    /// The place of the section behind an address.
+    /// Returns the place of the section behind an address.
     pub fn locate_address(&self, address: &Address) -> Option<Location> {
         self.address_span(address).map(|span| self.location(span))
     }
 
-    /// The key of the section behind an address.
+    /// Returns the key of the section behind an address.
     pub fn address_span(&self, address: &Address) -> Option<Span> {
         let path: FieldPath = address.section().parse().unwrap_or_default();
         self.key_span(&path)

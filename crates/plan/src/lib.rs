@@ -3,7 +3,7 @@
 //!
 //! `make` joins four folders:
 //!
-//! - `observe`: desired and live state, who owns what, the comparison of Kubernetes objects (`diff`), and the things that a
+//! - `observe`: desired and live state, who owns what, the comparison of Kubernetes objects (`diff`), and the resources that a
 //!   server deletes with a resource (`cascade`).
 //! - `propose`: what happens to each resource and why: `desired`, `prune`, `external`, the `impact` of deletions,
 //!   `target_check`, `fallback` and others.

@@ -18,7 +18,7 @@ use model::resource::{
 };
 use model::schema;
 
-/// Returns the set of things to read for a plan of these resources.
+/// Returns the set of resources to read for a plan of these resources.
 pub fn read_set(desired: &[Resource], external: &[External], target: &Target, owner: &Owner) -> ReadSet {
     let operator = desired.iter().any(|resource| resource.address.section() == kinds::scope::DASK_OPERATOR);
     let needed =
@@ -34,7 +34,7 @@ pub fn read_set(desired: &[Resource], external: &[External], target: &Target, ow
         objects.push(object);
     }
     if operator {
-        // Who has an operator must see everything that needs it, others' things in other namespaces too.
+        // A stack with an operator must see everything that needs it, foreign objects in other namespaces too.
         collections.retain(|(gvk, _)| gvk.group != schema::DASK_GROUP);
         collections.extend(kinds::dask::api::needing_operator().map(|gvk| (gvk, None)));
     }

@@ -146,7 +146,7 @@ pub enum RunUnknown {
     RecordMissing,
 }
 
-/// Parents that are deleted together with foreign things in them.
+/// Parents that are deleted together with foreign resources in them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Parent {

@@ -239,7 +239,7 @@ fn is_wait(step: &Step, until: Until) -> bool {
     matches!(step, Step::Await(wait) if wait.until == until)
 }
 
-/// Returns true if an apply started to create a thing of this stack and none has seen it ready since. Without a
+/// Returns true if an apply started to create a resource of this stack and none has seen it ready since. Without a
 /// record, an apply may have ended before it could write one.
 fn may_be_incomplete(world: &World, seen_ready: &BTreeSet<&Identity>, identity: &Identity) -> bool {
     // A cluster in trouble runs: what would mend it must not wait for it.
@@ -248,7 +248,7 @@ fn may_be_incomplete(world: &World, seen_ready: &BTreeSet<&Identity>, identity: 
     !in_trouble && !seen_ready.contains(identity)
 }
 
-/// Turns readiness checks into waits until the thing is ready.
+/// Turns readiness checks into waits until the resource is ready.
 pub(crate) fn wait_until_ready(steps: &mut [Step]) {
     for step in steps {
         if let Step::Await(wait) = step

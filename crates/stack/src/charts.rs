@@ -139,7 +139,7 @@ pub(super) fn read(
     files.found.diagnostics.extend(without_helm);
 }
 
-/// The sections with charts.
+/// Returns the sections with charts.
 fn sections(tree: &Value) -> Vec<FieldPath> {
     let releases = tree.get(helm_release::SECTION).and_then(Value::as_object);
     let releases = releases.into_iter().flatten().filter(|(_, section)| section.is_object());
@@ -205,7 +205,7 @@ impl Whose {
         }
     }
 
-    /// The namespace of its release where the section gives none.
+    /// Returns the namespace of its release where the section gives none.
     fn namespace(self) -> &'static str {
         match self {
             Self::Operator => "dask-operator",
@@ -214,7 +214,7 @@ impl Whose {
         }
     }
 
-    /// The name of its release where the section gives none.
+    /// Returns the name of its release where the section gives none.
     fn release(self, section: &FieldPath) -> &str {
         section.last_key().filter(|_| self != Self::Operator).unwrap_or(OPERATOR_NAME)
     }
@@ -268,7 +268,7 @@ fn ask(table: &Value, section: &FieldPath, given: &[Value], files: &mut Files<'_
     Some(Asked { section: section.clone(), render, crds: table["crds"] != false, local })
 }
 
-/// The chart that a section names, or the usual one of what it installs.
+/// Returns the chart that a section names, or the usual one of what it installs.
 fn named(table: &Value, section: &FieldPath, whose: Whose, files: &mut Files<'_>) -> Option<String> {
     match (table["chart"].as_str(), whose) {
         (Some(chart), _) => return Some(chart.to_owned()),
@@ -500,7 +500,7 @@ fn failed(asked: &Asked, words: &str, files: &Files<'_>) -> Diagnostic {
     }
 }
 
-/// The value that the words of `helm` name and the user wrote: the longest one, and its place.
+/// Returns the value that the words of `helm` name and the user wrote: the longest one, and its place.
 fn named_value(words: &str, section: &FieldPath, files: &Files<'_>) -> Option<(FieldPath, FieldPath)> {
     let mut named: Vec<FieldPath> = Vec::new();
     // Of templates: `<.Values.worker.image.tag>`.
@@ -610,7 +610,7 @@ fn pieces(text: &str) -> Vec<(String, String)> {
     pieces
 }
 
-/// The first template, and the line of its text, that differs.
+/// Returns the first template, and the line of its text, that differs.
 fn unsteady(first: &[(String, String)], second: &[(String, String)]) -> Option<(String, usize)> {
     let differs = |(one, other): (&(String, String), &(String, String))| {
         let place = one.1.lines().zip(other.1.lines()).position(|(one, other)| one != other);

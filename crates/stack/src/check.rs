@@ -16,7 +16,7 @@ pub(super) struct Mistake {
     pub(super) meant: Option<FieldPath>,
 }
 
-/// All mistakes of shape in a tree whose references are resolved.
+/// Returns all mistakes of shape in a tree whose references are resolved.
 pub(super) fn check(tree: &Value) -> Vec<Mistake> {
     let on_host = ["local", "ssh", "slurm"].iter().any(|target| tree.get(target).is_some());
     let mut check = Check { root: shape(), on_host, mistakes: Vec::new() };
@@ -341,7 +341,7 @@ impl Check<'_> {
         self.push(diagnostic.help(help), path);
     }
 
-    /// How the value would be right: as it is but written well, else an example.
+    /// Returns how the value would be right: as it is but written well, else an example.
     fn better_value(&self, schemas: &[&Value], expected: &[&str], value: &Value, path: &FieldPath) -> String {
         let key = bare_key(path);
         let single = |name: &str| expected.contains(&name);
@@ -421,7 +421,7 @@ impl Check<'_> {
         }
     }
 
-    /// A table with the keys that it must have.
+    /// Returns a table with the keys that it must have.
     fn example_table(&self, schema: &Value) -> String {
         let required =
             schema.get("required").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -430,7 +430,7 @@ impl Check<'_> {
         if keys.is_empty() { "{ … }".to_owned() } else { format!("{{ {} }}", keys.join(", ")) }
     }
 
-    /// The tables that know this key, those of the same section first.
+    /// Returns the tables that know this key, those of the same section first.
     fn elsewhere(&self, key: &str, here: &FieldPath) -> Vec<String> {
         let mut places = Vec::new();
         self.tables_with(key, self.root, &mut Vec::new(), &mut places);
@@ -473,7 +473,7 @@ impl Check<'_> {
     }
 }
 
-/// The key of a table that a word stands for: a slip of the finger, or another tool's word.
+/// Returns the key of a table that a word stands for: a slip of the finger, or another tool's word.
 fn means<'p>(word: &str, properties: &'p Map<String, Value>) -> Option<&'p str> {
     let near = nearest(word, properties.keys().map(String::as_str));
     near.or_else(|| {
@@ -533,7 +533,7 @@ fn name_of(name: &str) -> &'static str {
     }
 }
 
-/// A table in a sentence: `` `[node_pool.a]` ``.
+/// Returns a table in a sentence: `` `[node_pool.a]` ``.
 fn section(path: &FieldPath) -> String {
     if path.is_root() { "the file".to_owned() } else { format!("`[{path}]`") }
 }

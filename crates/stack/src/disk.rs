@@ -95,7 +95,7 @@ impl Fence {
         self.root.as_deref()
     }
 
-    /// The whole of a regular file inside.
+    /// Returns the whole of a regular file inside.
     ///
     /// # Errors
     /// Why it is not read.
@@ -121,7 +121,7 @@ impl Fence {
         if bytes.len() as u64 > LARGEST { Err(Unread::Large) } else { Ok(bytes) }
     }
 
-    /// A link below a folder that leads out.
+    /// Returns a link below a folder that leads out.
     pub fn leak(&self, folder: &Path) -> Option<PathBuf> {
         self.root.as_ref()?;
         let mut open = vec![folder.to_owned()];
@@ -141,7 +141,7 @@ impl Fence {
     }
 }
 
-/// The file system of a path.
+/// Returns the file system of a path.
 fn device(path: &Path) -> Option<u64> {
     std::fs::metadata(path).ok().map(|about| std::os::unix::fs::MetadataExt::dev(&about))
 }
@@ -186,8 +186,8 @@ pub fn outside(shown: &str, root: &Path) -> Diagnostic {
     )
 }
 
-/// The whole of the file of a stack, which somebody named to the program by itself or by its folder. One that is named by itself outside of
-/// a repository may be a pipe.
+/// Returns the whole of the file of a stack, which somebody named to the program by itself or by its folder. One that is named by
+/// itself outside of a repository may be a pipe.
 ///
 /// # Errors
 /// Why it is not read.
@@ -204,7 +204,7 @@ pub(super) fn is_folder(path: &Path) -> bool {
     path.is_dir()
 }
 
-/// The file that a path leads to, so that two ways to it are seen to be one.
+/// Returns the file that a path leads to, so that two ways to it are seen to be one.
 pub(super) fn real(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
@@ -237,7 +237,7 @@ impl Chart {
     }
 }
 
-/// The `Chart.yaml` of a chart's folder that nothing leads out of.
+/// Returns the `Chart.yaml` of a chart's folder that nothing leads out of.
 pub(super) fn about_chart(chart: &Path) -> String {
     std::fs::read_to_string(chart.join("Chart.yaml")).unwrap_or_default()
 }

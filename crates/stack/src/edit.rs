@@ -20,7 +20,7 @@ pub struct Edit {
     pub what: String,
 }
 
-/// The edit that puts a number at a place of the stack: in the file where its value stands, or where its section does
+/// Returns the edit that puts a number at a place of the stack: in the file where its value stands, or where its section does
 /// when the value is a default. A value of a file that the stack extends is overlaid in the stack's own file.
 ///
 /// # Errors
@@ -85,7 +85,7 @@ fn is_yaml(name: &str) -> bool {
     Path::new(name).extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
 }
 
-/// The edit that takes a key with its value out of the file in which it stands. `value` is what stands there; a comment
+/// Returns the edit that takes a key with its value out of the file in which it stands. `value` is what stands there; a comment
 /// behind it stays, in a line of its own.
 ///
 /// # Errors
@@ -123,7 +123,7 @@ pub fn without(sources: &Sources, place: &FieldPath, value: &str) -> Result<Edit
     Ok(Edit { file: PathBuf::from(name), before: before.to_owned(), after, what })
 }
 
-/// An entry of an inline table with the one comma that goes with it.
+/// Returns an entry of an inline table with the one comma that goes with it.
 fn between_commas(text: &str, start: usize, end: usize) -> (usize, usize) {
     let behind = &text[end..];
     let blanks = behind.len() - behind.trim_start_matches([' ', '\t']).len();
@@ -140,7 +140,7 @@ fn cannot(place: &FieldPath, why: &str, help: &str) -> Diagnostic {
     Diagnostic::error(Code::CannotKeep, format!("`{place}` cannot be written: {why}")).help(help)
 }
 
-/// The text with a key more; `None` where no table can take it.
+/// Returns the text with a key more; `None` where no table can take it.
 fn added(before: &str, place: &FieldPath, number: u32) -> Option<String> {
     let mut document: DocumentMut = before.parse().ok()?;
     set(document.as_item_mut(), place.segments(), number)?;

@@ -35,7 +35,7 @@ fn without_texts(tree: &mut Value) {
     }
 }
 
-/// A thing that a section becomes or relies on.
+/// A resource that a section becomes or relies on.
 struct Becomes {
     resource: Resource,
     ours: bool,

@@ -32,14 +32,14 @@ pub struct Unknown {
 }
 
 impl Unknown {
-    /// The one place of a key that was typed alone: `dask_cluster.idle_stop` for `idle_stop`.
+    /// Returns the one place of a key that was typed alone: `dask_cluster.idle_stop` for `idle_stop`.
     pub fn only(&self, typed: &str) -> Option<&str> {
         let [only] = self.near.as_slice() else { return None };
         only.rsplit_once('.').is_some_and(|(_, key)| key == typed).then_some(only)
     }
 }
 
-/// The place of a path; names of pools and clusters may be given, written `NAME`, or left out.
+/// Returns the place of a path; names of pools and clusters may be given, written `NAME`, or left out.
 ///
 /// # Errors
 /// The file has no such place.
@@ -63,7 +63,7 @@ pub fn explain(typed: &str) -> Result<Explained, Unknown> {
     if keys.is_empty() { Err(unknown()) } else { Ok(place.whole()) }
 }
 
-/// The sections in the order in which people write them.
+/// Returns the sections in the order in which people write them.
 pub fn sections() -> Vec<Explained> {
     let root = Place { path: Vec::new(), schema: shape(), about: "" };
     order().into_iter().filter_map(|name| root.below(name)).map(|place| place.named().row("")).collect()
@@ -86,7 +86,7 @@ struct Place<'s> {
 }
 
 impl<'s> Place<'s> {
-    /// The tables with keys that stand here.
+    /// Returns the tables with keys that stand here.
     fn tables(&self) -> Vec<&'s Value> {
         tables_in(self.schema)
     }
@@ -108,7 +108,7 @@ impl<'s> Place<'s> {
         Self { path, schema, about: description(schema) }
     }
 
-    /// One key below; through the name where none was given.
+    /// Returns one key below; through the name where none was given.
     fn below(&self, wanted: &str) -> Option<Self> {
         let found = self.tables().into_iter().find_map(|table| {
             let (name, schema) = table["properties"].as_object()?.get_key_value(wanted)?;
@@ -121,7 +121,7 @@ impl<'s> Place<'s> {
         named.below(wanted).or(Some(named))
     }
 
-    /// The place behind the name, where people give one.
+    /// Returns the place behind the name, where people give one.
     fn named(&self) -> Self {
         match self.members() {
             Some(members) => Self { about: self.about, ..self.inside("NAME", members) },
@@ -175,7 +175,7 @@ impl<'s> Place<'s> {
     }
 }
 
-/// Every path without names, the deepest last.
+/// Returns every path without names, the deepest last.
 fn paths() -> Vec<String> {
     fn walk(place: &Place<'_>, prefix: &str, depth: usize, found: &mut Vec<String>) {
         let mut seen = BTreeSet::new();

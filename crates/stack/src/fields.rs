@@ -35,7 +35,7 @@ certain where \
 the interface, gcloud or an operation of the service says so, and general knowledge elsewhere.
 ";
 
-/// The whole page.
+/// Returns the whole page.
 pub fn fields() -> String {
     let mut page = HEAD.to_owned();
     let cluster: Vec<(&str, &RuleSource)> = keys(cluster::FIELDS);

@@ -130,7 +130,7 @@ pub(super) struct Files<'a> {
 }
 
 impl Files<'_> {
-    /// The objects of one file or of several, in their order; `None` when none is named.
+    /// Returns the objects of one file or of several, in their order; `None` when none is named.
     pub(super) fn objects(&mut self, files: &Value, from: &FieldPath, to: &FieldPath) -> Option<Value> {
         let names: Vec<(FieldPath, String)> = match files {
             Value::String(name) => vec![(from.clone(), name.clone())],
@@ -227,7 +227,7 @@ impl Files<'_> {
         objects.push(value);
     }
 
-    /// A file's path from the current folder on, when `name` is looked for from `folder`.
+    /// Returns a file's path from the current folder on, when `name` is looked for from `folder`.
     pub(super) fn path(&self, folder: &Path, name: &str) -> PathBuf {
         self.root.join(folder).join(name)
     }
@@ -306,13 +306,13 @@ impl Files<'_> {
         }
     }
 
-    /// The documents of a file; `None` when it cannot be read at all.
+    /// Returns the documents of a file; `None` when it cannot be read at all.
     pub(super) fn documents(&mut self, name: &str, place: &FieldPath) -> Option<Vec<Node>> {
         let file = self.text(name, place)?;
         Some(self.documents_of(file))
     }
 
-    /// The documents of a text.
+    /// Returns the documents of a text.
     pub(super) fn documents_of(&mut self, file: FileId) -> Vec<Node> {
         let text = self.sources.shared_text(file);
         let mut read = Documents::of(&text, file);

@@ -154,7 +154,7 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// The hosts on which Dask runs as processes; none with Kubernetes.
+    /// Returns the hosts on which Dask runs as processes; none with Kubernetes.
     pub fn hosts(&self) -> Vec<Host> {
         match (&self.ssh, &self.slurm, &self.local) {
             (Some(ssh), ..) => ssh.all(),
@@ -177,7 +177,7 @@ impl Stack {
         }
     }
 
-    /// Everything that came as YAML: manifests and what charts made, in the order of making.
+    /// Returns everything that came as YAML: manifests and what charts made, in the order of making.
     pub fn bundles(&self) -> Vec<Bundle<'_>> {
         let operator = self.dask_operator.iter().filter_map(DaskOperator::bundle);
         let kueue = self.kueue.iter().filter_map(Kueue::bundle);

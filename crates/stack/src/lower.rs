@@ -86,12 +86,12 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
     Lowered { owner, target, resources: resources.into(), external, capacity_options, hourly: hourly(stack) }
 }
 
-/// Objects of charts and files by whether a section names them.
+/// Returns objects of charts and files by whether a section names them.
 fn of_section(section: &str, objects: Vec<Resource>) -> (Vec<Resource>, Vec<Resource>) {
     objects.into_iter().partition(|resource| resource.address.section() == section)
 }
 
-/// All ways of the pools that have several.
+/// Returns all ways of the pools that have several.
 fn capacity_options(stack: &Stack, scope: &Scope) -> Vec<CapacityOptions> {
     let Some(cluster) = &scope.target.gke else { return Vec::new() };
     let pools = managed(&stack.node_pool);
@@ -111,7 +111,7 @@ fn needed(stack: &Stack) -> Vec<kinds::env::Needed<'_>> {
     all
 }
 
-/// The section that a job copies.
+/// Returns the section that a job copies.
 fn like<'a>(stack: &'a Stack, section: &super::DaskJob) -> Option<&'a DaskCluster> {
     section.like.as_ref().and_then(|like| stack.dask_cluster.get(like))
 }
@@ -257,7 +257,7 @@ fn visited_from(stack: &Stack, key: &str, section: &DaskCluster) -> BTreeSet<Str
     notebooks.chain(checks).filter(|namespace| namespace != section.namespace()).collect()
 }
 
-/// The namespaces with work that waits in a queue.
+/// Returns the namespaces with work that waits in a queue.
 fn waiting_in(stack: &Stack, key: &str, queue: &Queue) -> BTreeSet<String> {
     let mut namespaces: BTreeSet<String> = queue.namespaces.iter().cloned().collect();
     let is = |named: &Option<String>| named.as_deref() == Some(key);

@@ -126,7 +126,7 @@ impl Chain {
         self.open(sources, (&path, &name), &below?, span, fence)
     }
 
-    /// The text of `given`, a path from the folder of the file that names it.
+    /// Returns the text of `given`, a path from the folder of the file that names it.
     fn open(
         &mut self,
         sources: &mut Sources,
@@ -321,7 +321,7 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// The sections that a tree has: `cluster`, `node_pool.a`, outer ones first.
+/// Returns the sections that a tree has: `cluster`, `node_pool.a`, outer ones first.
 pub(super) fn section_paths(tree: &Value) -> Vec<FieldPath> {
     let mut found = Vec::new();
     collect(shape(), tree, &FieldPath::root(), &mut found);

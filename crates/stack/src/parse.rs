@@ -98,7 +98,7 @@ pub fn load_with(
     }
 }
 
-/// The addresses of the sections in a file and in those it extends, as far as they can be read: for completion, which has
+/// Returns the addresses of the sections in a file and in those it extends, as far as they can be read: for completion, which has
 /// nobody to tell about mistakes. Nothing is rendered or run.
 pub fn sections(path: &Path) -> Vec<Address> {
     let file = file_of(path);
@@ -124,7 +124,7 @@ fn address_of(path: &FieldPath) -> Option<Address> {
     }
 }
 
-/// The file of a stack that is given as a file or as its folder.
+/// Returns the file of a stack that is given as a file or as its folder.
 fn file_of(path: &Path) -> PathBuf {
     let file = if disk::is_folder(path) { path.join("stack.toml") } else { path.to_owned() };
     file.strip_prefix(".").map(Path::to_owned).unwrap_or(file)
@@ -259,7 +259,7 @@ fn repeated(diagnostic: &Diagnostic, sources: &Sources, said: &[Diagnostic]) -> 
     lines.any(|other| other == place)
 }
 
-/// The section of a field: `node_pool.a`, `cluster`.
+/// Returns the section of a field: `node_pool.a`, `cluster`.
 fn section(path: &FieldPath) -> FieldPath {
     let keyed = |top: &str| top == "vars" || super::sections::is_keyed(top);
     let depth = match path.segments().first() {

@@ -52,7 +52,7 @@ pub struct Own {
 }
 
 impl Ready {
-    /// The ready stack of a name.
+    /// Returns the ready stack of a name.
     pub fn find(name: &str) -> Option<&'static Self> {
         READY.iter().find(|ready| ready.name == name)
     }
@@ -103,7 +103,7 @@ impl Ready {
     }
 }
 
-/// The line with another value; its comment stays where it was when there is room.
+/// Returns the line with another value; its comment stays where it was when there is room.
 fn with_value(line: &str, value: &str) -> String {
     let key = line.split('=').next().unwrap_or_default();
     // No value of a ready stack has this character.

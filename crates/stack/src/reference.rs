@@ -28,7 +28,7 @@ A stack is a TOML file, `stack.toml`. Its first line may name the schema for edi
 A file can overlay another one: `extends = \"base.toml\"` before the first section, relative to the folder of the file that has it. Tables are merged key by key, lists and other values are replaced; the extended file may extend a third one. Every section takes `enabled = false`, which removes it, and `unset = [\"labels.x\"]`, which removes keys set by the extended file; `unset` before the first section takes whole paths (`node_pool.a.labels.x`). [Stacks](stacks.md) shows all of it, and `dask-infra show --effective` the result.
 ";
 
-/// The whole page.
+/// Returns the whole page.
 pub fn reference() -> String {
     let mut page = HEAD.to_owned();
     for name in order() {

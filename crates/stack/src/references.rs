@@ -166,12 +166,12 @@ fn is_reference(text: &str) -> bool {
 }
 
 impl Word {
-    /// The variable of the environment that it names.
+    /// Returns the variable of the environment that it names.
     fn variable(&self) -> Option<&str> {
         self.text.strip_prefix(VARIABLE).or_else(|| self.text.strip_prefix("${env.")?.strip_suffix('}'))
     }
 
-    /// Where such words are read.
+    /// Returns where such words are read.
     pub(super) fn read_in(&self) -> &'static str {
         match self.text.starts_with(VARIABLE) {
             true => "in `{ secret = \"env:NAME\" }` and in the data of a Secret in a manifest only",
@@ -179,7 +179,7 @@ impl Word {
         }
     }
 
-    /// The form that works in its place.
+    /// Returns the form that works in its place.
     pub(super) fn instead(&self) -> String {
         let Self { text, name, home, .. } = self;
         let Some(variable) = self.variable() else {

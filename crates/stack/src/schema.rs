@@ -9,15 +9,15 @@ use serde_json::{Map, Value, json};
 
 use super::Stack;
 
-/// The schema for editors, draft-07 (what TOML editors know): a number, a flag or a word may be written as a
-/// reference `"${var.x}"` too.
+/// Returns the schema for editors, draft-07 (what TOML editors know): a number, a flag or a word may be written as a reference
+/// `"${var.x}"` too.
 pub fn json_schema() -> Value {
     let mut schema = shape().clone();
     walk(&mut schema, &allow_references);
     schema
 }
 
-/// The schema of the resolved file.
+/// Returns the schema of the resolved file.
 pub(super) fn shape() -> &'static Value {
     static SHAPE: LazyLock<Value> = LazyLock::new(|| {
         let generator = SchemaSettings::draft07().into_generator();
@@ -29,7 +29,7 @@ pub(super) fn shape() -> &'static Value {
     &SHAPE
 }
 
-/// The schema behind a `$ref`, alone or wrapped in `allOf` beside a description.
+/// Returns the schema behind a `$ref`, alone or wrapped in `allOf` beside a description.
 pub(super) fn resolve<'s>(root: &'s Value, schema: &'s Value) -> &'s Value {
     let mut schema = schema;
     loop {
@@ -45,7 +45,7 @@ pub(super) fn resolve<'s>(root: &'s Value, schema: &'s Value) -> &'s Value {
 /// The keys that lay files over each other. They are used up before a stack is made of the tree.
 pub(super) const OVERLAY: [&str; 3] = ["extends", "unset", "enabled"];
 
-/// The schema of each of a keyed section's tables: that of `[node_pool.NAME]`.
+/// Returns the schema of each of a keyed section's tables: that of `[node_pool.NAME]`.
 pub(super) fn members<'s>(root: &'s Value, schema: &'s Value) -> Option<&'s Value> {
     let members = resolve(root, schema.get("additionalProperties")?);
     members.get("properties").is_some().then_some(members)
@@ -98,7 +98,7 @@ fn section_references(root: &Value, schema: &Value, found: &mut BTreeSet<String>
     }
 }
 
-/// The words of an enumeration.
+/// Returns the words of an enumeration.
 pub(super) fn words(schema: &Value) -> Option<Vec<&str>> {
     let choices = schema.get("oneOf")?.as_array()?;
     choices.iter().map(|choice| choice.get("const")?.as_str()).collect()
@@ -109,12 +109,12 @@ pub(super) fn listed_words(schema: &Value) -> Option<Vec<&str>> {
     schema.get("enum")?.as_array()?.iter().map(Value::as_str).collect()
 }
 
-/// The first value that a schema gives as an example, for texts whose form the type does not show.
+/// Returns the first value that a schema gives as an example, for texts whose form the type does not show.
 pub(super) fn example_of(schema: &Value) -> Option<&Value> {
     schema.get("examples")?.get(0)
 }
 
-/// The JSON types that a schema accepts; empty when it lists alternatives instead.
+/// Returns the JSON types that a schema accepts; empty when it lists alternatives instead.
 pub(super) fn types(schema: &Value) -> Vec<&str> {
     match schema.get("type") {
         Some(Value::String(one)) => vec![one],

@@ -83,12 +83,12 @@ pub fn is_keyed(name: &str) -> bool {
 }
 
 impl Stack {
-    /// The places of the sections in the file; after each, those of the sections inside of it.
+    /// Returns the places of the sections in the file; after each, those of the sections inside of it.
     pub fn section_paths(&self) -> Vec<FieldPath> {
         self.sections().into_iter().map(|placed| placed.path).collect()
     }
 
-    /// Every section, and after each the ones inside of it.
+    /// Returns every section, and after each the ones inside of it.
     pub(crate) fn sections(&self) -> Vec<Placed<'_>> {
         let mut found = Vec::new();
         for row in SECTIONS {
@@ -112,7 +112,7 @@ impl Stack {
         found
     }
 
-    /// Every pod that the stack makes for its sections. Those of manifests and charts are objects.
+    /// Returns every pod that the stack makes for its sections. Those of manifests and charts are objects.
     pub fn pods(&self) -> Vec<Pods<'_>> {
         self.sections().iter().flat_map(|placed| placed.section.pods(&placed.path)).collect()
     }

@@ -71,7 +71,7 @@ struct Table {
 }
 
 impl Ssh {
-    /// All hosts, the home first.
+    /// Returns all hosts, the home first.
     pub fn all(&self) -> Vec<Host> {
         let mut all: Vec<Host> = self.hosts.iter().flat_map(SshHost::all).collect();
         // Stable: the others stay in their order.
@@ -79,14 +79,14 @@ impl Ssh {
         all
     }
 
-    /// The names of hosts that no longer exist, one by one.
+    /// Returns the names of hosts that no longer exist, one by one.
     pub fn gone(&self) -> Vec<String> {
         self.gone.iter().flat_map(|name| host_names(name)).collect()
     }
 }
 
 impl SshHost {
-    /// Each of them.
+    /// Returns each of them.
     pub fn all(&self) -> Vec<Host> {
         let of = |name: String| {
             let address = self.address.clone().unwrap_or_else(|| name.clone());

@@ -22,7 +22,7 @@ const GKE_KEYS: [&str; 6] = [
     include_str!("../../../tests/cases/plan-provisioning-request/stack.toml"),
 ];
 
-/// Where the files are that it names.
+/// Returns where the files are that it names.
 fn folder() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/cases/diag-everything"))
 }
@@ -35,7 +35,7 @@ fn with_options<T>(run: impl FnOnce(&Options<'_>) -> T) -> T {
     run(&Options { env: &env, vars: &BTreeMap::new(), helm: None })
 }
 
-/// The tree of a text with its references resolved.
+/// Returns the tree of a text with its references resolved.
 fn resolved(text: &str) -> Value {
     let mut sources = Sources::default();
     let file = sources.add("stack.toml", text);

@@ -13,7 +13,7 @@ pub fn header(path: &FieldPath) -> String {
     words.collect::<Vec<_>>().join(".")
 }
 
-/// A key, in quotes where TOML needs them.
+/// Returns a key, in quotes where TOML needs them.
 pub fn word(key: &str) -> String {
     if is_bare(key) { key.to_owned() } else { quoted(key) }
 }
@@ -35,7 +35,7 @@ pub fn escaped(text: &str) -> String {
     text.replace("${", "$${")
 }
 
-/// A value in one line; `escape` makes text what a stack reads back as that text.
+/// Returns a value in one line; `escape` makes text what a stack reads back as that text.
 pub fn inline(value: &Value, escape: fn(&str) -> String) -> String {
     match value {
         Value::String(text) => quoted(&escape(text)),

@@ -78,8 +78,8 @@ fn is_unclosed(message: &str) -> bool {
 
 const LONE_RETURN: &str = "carriage return must be followed by newline";
 
-/// The first error of a line: what the parser says behind it follows from it. Lone carriage returns make one line
-/// of the whole file, and are told once.
+/// Returns the first error of a line: what the parser says behind it follows from it. Lone carriage returns make one line of the
+/// whole file, and are told once.
 fn once_a_line(text: &str, errors: Vec<(String, Range<usize>)>) -> Vec<(String, Range<usize>)> {
     let mut lines = BTreeSet::new();
     let mut first = |(message, range): &(String, Range<usize>)| {
@@ -88,7 +88,7 @@ fn once_a_line(text: &str, errors: Vec<(String, Range<usize>)>) -> Vec<(String, 
     errors.into_iter().filter(|error| first(error)).collect()
 }
 
-/// The first bracket that nothing closes, outside of text and comments.
+/// Returns the first bracket that nothing closes, outside of text and comments.
 fn bracket_left(text: &str) -> Option<usize> {
     let mut open = Vec::new();
     let (mut quote, mut comment, mut escaped) = (None, false, false);
@@ -109,7 +109,7 @@ fn bracket_left(text: &str) -> Option<usize> {
     open.first().copied()
 }
 
-/// Where the header above (or at) a place stands.
+/// Returns the position of the header above or at a position.
 fn header_of(text: &str, at: usize) -> Option<usize> {
     let Range { mut start, end } = line_around(text, at);
     let mut line = &text[start..end];
@@ -137,7 +137,7 @@ fn closed(
     rest
 }
 
-/// The beginning of the first list or inline table that ends at `end`.
+/// Returns the beginning of the first list or inline table that ends at `end`.
 fn open_at(table: &DeTable<'_>, end: usize) -> Option<usize> {
     table.iter().find_map(|(_, value)| match value.get_ref() {
         DeValue::Array(_) if value.span().end >= end => Some(value.span().start),
@@ -149,8 +149,8 @@ fn open_at(table: &DeTable<'_>, end: usize) -> Option<usize> {
     })
 }
 
-/// The text without the lines at which the parser gives up, and every error. It recovers from most mistakes
-/// but ends at a key without `=`; without that line the rest of the file can be read as well.
+/// Returns the text without the lines at which the parser gives up, and every error. It recovers from most mistakes but ends at a
+/// key without `=`; without that line the rest of the file can be read as well.
 fn errors_of(text: &str) -> (String, Vec<(String, Range<usize>)>) {
     let mut text = text.to_owned();
     let (mut errors, mut seen) = (Vec::new(), HashSet::new());
@@ -324,8 +324,8 @@ impl Reader<'_> {
     }
 }
 
-/// Where the key at `range` was given before. The parser does not say: the key's path is read from its own
-/// line below the last header, and looked up in what stands before.
+/// Returns where the key at `range` was given before. The parser does not say: the key's path is read from its own line below the
+/// last header, and looked up in what stands before.
 fn earlier_place(text: &str, range: Range<usize>) -> Option<Range<usize>> {
     let Range { start, end } = line_around(text, range.start);
     let (before, line) = (&text[..start], &text[start..end]);

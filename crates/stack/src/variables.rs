@@ -59,7 +59,7 @@ enum Piece<'t> {
     Bad { raw: &'t str },
 }
 
-/// A string cut at its references.
+/// Returns a string cut at its references.
 fn pieces(text: &str) -> Vec<Piece<'_>> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -223,7 +223,7 @@ impl Resolver<'_> {
         Value::Null
     }
 
-    /// The reference itself inside its string, the whole string when it is written with escapes.
+    /// Returns the reference itself inside its string, the whole string when it is written with escapes.
     fn place(&self, raw: &str, path: &FieldPath) -> Option<Span> {
         let Span { file, start, end } = self.sources.span(path)?;
         let whole = Span { file, start, end };

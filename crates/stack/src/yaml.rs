@@ -324,7 +324,7 @@ impl Firsts {
     /// Keys that are looked through one by one.
     const FEW: usize = 16;
 
-    /// Where a key stands already; else it is noted, as the next of the entries.
+    /// Returns where a key stands already; else it is noted, as the next of the entries.
     fn note(&mut self, entries: &[(Key, Node)], key: &Key) -> Option<Span> {
         if entries.len() < Self::FEW {
             return entries.iter().find(|(other, _)| other.text == key.text).map(|(other, _)| other.span);
@@ -356,7 +356,7 @@ impl Node {
         }
     }
 
-    /// Where it stands.
+    /// Returns where it stands.
     pub(super) fn span(&self) -> Span {
         self.span
     }
@@ -366,7 +366,7 @@ impl Node {
         matches!(self.content, Content::Table(_))
     }
 
-    /// The text of a field.
+    /// Returns the text of a field.
     pub(super) fn text(&self, key: &str) -> Option<&str> {
         match &self.get(key)?.content {
             Content::Scalar(Value::String(text), _) => Some(text),
@@ -374,7 +374,7 @@ impl Node {
         }
     }
 
-    /// A field of a table.
+    /// Returns a field of a table.
     pub(super) fn get(&self, key: &str) -> Option<&Self> {
         let Content::Table(entries) = &self.content else { return None };
         entries.iter().find(|(own, _)| own.text == key).map(|(_, node)| node)
@@ -395,7 +395,7 @@ impl Node {
         }
     }
 
-    /// The value; the places of its fields are noted in `sources` below `path`.
+    /// Returns the value; the places of its fields are noted in `sources` below `path`.
     pub(super) fn place(self, path: &FieldPath, key: Option<Span>, sources: &mut Sources) -> Value {
         let spot = sources.record(path, key, self.span);
         self.below(spot, sources)
@@ -487,7 +487,7 @@ fn flag(text: &str) -> Option<(bool, Option<Trap>)> {
     }
 }
 
-/// A scalar without quotes. `Null` for numbers that JSON cannot hold.
+/// Returns a scalar without quotes. `Null` for numbers that JSON cannot hold.
 fn plain(text: &str) -> (Value, Option<Trap>) {
     if is_null(text) {
         return (Value::Null, None);
@@ -524,7 +524,7 @@ fn plain(text: &str) -> (Value, Option<Trap>) {
     (value.unwrap_or(Value::Null), None)
 }
 
-/// A whole number, and whether a leading zero made it octal.
+/// Returns a whole number, and whether a leading zero made it octal.
 fn integer(text: &str) -> Option<(Value, bool)> {
     let digits = text.replace('_', "");
     let (negative, digits) = match digits.strip_prefix('-') {

@@ -112,7 +112,7 @@ fn adopt_section(
             again,
         )
         .await?;
-        // The things first: what is adopted and still `manage = false` in the file is only read.
+        // The resources first: what is adopted and still `manage = false` in the file is only read.
         if exit == Exit::Done {
             *written = Some(write_edit(settings, &section, edit.as_ref(), &asked)?);
         }
@@ -134,7 +134,7 @@ fn manage_path(section: &Address) -> FieldPath {
     path.key("manage")
 }
 
-/// Warnings of things of the plan that a tool keeps.
+/// Warnings of resources of the plan that a tool keeps.
 fn kept_by_others(plan: &Plan, world: &World) -> Vec<Diagnostic> {
     let taken =
         plan.changes.iter().filter(|change| change.adopted.is_some() && change.action != Action::Keep);

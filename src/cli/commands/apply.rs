@@ -89,7 +89,7 @@ pub struct DestroyArgs {
     json: bool,
 }
 
-/// Options of every command that changes one thing.
+/// Options of every command that changes one resource.
 #[derive(clap::Args, Debug)]
 pub struct ChangeArgs {
     /// Do not ask for `yes`; deleting and replacing still need --allow
@@ -213,7 +213,7 @@ pub(crate) async fn apply_linked(
     run(plan, link, apply_request, reporter, again).await
 }
 
-/// A saved plan is planned again under the lock: it is applied only when nothing that it relies on has moved.
+/// Applies a saved plan. It is planned again under the lock, and applied only if nothing that it relies on has changed.
 async fn apply_saved(
     settings: &Settings,
     file: &Path,

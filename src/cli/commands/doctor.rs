@@ -130,7 +130,7 @@ fn configuration(gcloud: &Gcloud) -> Finding {
     Finding::new(Mark::Good, "gcloud settings", format!("configuration {configuration}: {}", said.join(", ")))
 }
 
-/// The file that requests are made with, and the project that is charged for them.
+/// Returns the file that requests are made with, and the project that is charged for them.
 fn credentials(settings: &Settings, found: &AdcSearch) -> Vec<Finding> {
     let what = "credentials";
     let needed = !settings.access.is_simulated();
@@ -343,7 +343,7 @@ async fn capacity(session: &Session, link: &Link) -> Vec<Finding> {
     found.into_iter().map(finding).collect()
 }
 
-/// The cluster of a kubeconfig.
+/// Returns the cluster of a kubeconfig.
 async fn cluster(api: &dyn LiveApi, session: &Session, settings: &Settings, target: &Target) -> Finding {
     match api.send(Request::get(Api::Kubernetes, "/version")).await {
         Ok(version) => {

@@ -129,7 +129,7 @@ pub fn import(settings: &Settings, args: &Args) -> Exit {
     })
 }
 
-/// Where the text goes; `None` for stdout. A file that is there is found before anything is read.
+/// Returns where the text goes; `None` for stdout. A file that is there is found before anything is read.
 fn file(settings: &Settings, args: &Args) -> Result<Option<PathBuf>, Failure> {
     let path = match &args.out {
         Some(path) if path.as_os_str() == "-" => return Ok(None),
@@ -144,7 +144,7 @@ fn file(settings: &Settings, args: &Args) -> Result<Option<PathBuf>, Failure> {
     Ok(Some(path))
 }
 
-/// Where to look, and a connection to there.
+/// Returns where to look, and a connection to there.
 async fn connect(settings: &Settings, args: &Args, file: Option<&Path>) -> Result<(Place, Link), Failure> {
     let simulated = settings.access.is_simulated();
     if args.context.is_some() || args.kubeconfig.is_some() {
@@ -185,7 +185,7 @@ async fn connect(settings: &Settings, args: &Args, file: Option<&Path>) -> Resul
     Ok((Place::Gke(one), link))
 }
 
-/// The path of a kubeconfig as the stack file names it: from the file's folder on.
+/// Returns the path of a kubeconfig as the stack file names it: from the file's folder on.
 fn written(kubeconfig: &Path, file: Option<&Path>) -> String {
     let beside = file.and_then(Path::parent).is_none_or(|folder| folder.as_os_str().is_empty());
     let path = match beside {
@@ -208,7 +208,7 @@ fn project(settings: &Settings, args: &Args) -> Result<String, Failure> {
     })
 }
 
-/// The cluster that is meant, of all that the project has.
+/// Returns the cluster that is meant, of all that the project has.
 fn the_one(project: &str, all: Vec<ClusterName>, args: &Args) -> Result<ClusterName, Failure> {
     let fits = |name: &&ClusterName| {
         args.cluster.as_ref().is_none_or(|cluster| *cluster == name.cluster)
@@ -318,7 +318,7 @@ async fn unreadable_cluster(
     }
 }
 
-/// The stack's name: lower-case letters, digits and `-`, at most 40, a letter first.
+/// Returns the stack's name: lower-case letters, digits and `-`, at most 40, a letter first.
 fn name(args: &Args, place: &Place) -> String {
     if let Some(name) = &args.name {
         return name.clone();

@@ -38,7 +38,7 @@ pub struct HostArgs {
 }
 
 impl HostArgs {
-    /// The hosts that are meant, if any are.
+    /// Returns the hosts that are meant, if any are.
     pub fn chosen(&self) -> Option<Hosts> {
         let Self { local, ssh, slurm, login } = self;
         match (local, slurm, ssh.as_slice()) {
@@ -67,7 +67,7 @@ fn host(text: &str) -> Result<SshHost, String> {
     Ok(SshHost { name: name.to_owned(), user: user.map(str::to_owned), port, ..SshHost::default() })
 }
 
-/// The machines, the one that keeps the record first.
+/// Returns the machines, the one that keeps the record first.
 fn machines(hosts: &Hosts) -> Vec<Host> {
     let mut stack = Stack::default();
     hosts::target(hosts, &mut stack);
@@ -131,7 +131,7 @@ async fn look(
     }
 }
 
-/// The record may be on any of the hosts: that one is the home.
+/// Returns the hosts with the record host first: the record may be on any of them.
 async fn with_home(
     settings: &Settings,
     given: &Hosts,
@@ -158,7 +158,7 @@ async fn with_home(
     Ok(given.clone())
 }
 
-/// The stack whose things were found, with the id that its record or its environments tell.
+/// Returns the stack whose resources were found, with the id that its record or its environments tell.
 async fn owner(
     api: &dyn LiveApi,
     found: &Found,

@@ -86,7 +86,7 @@ fn write(settings: &Settings, ready: &Ready) -> Result<String, Failure> {
     Ok(next)
 }
 
-/// The schema that editors look for, where a folder does not have it yet.
+/// Returns the schema that editors look for, where a folder does not have it yet.
 pub(crate) fn schema_in(folder: &Path) -> Vec<(PathBuf, String)> {
     match folder.join(SCHEMA).exists() {
         true => Vec::new(),
@@ -109,7 +109,7 @@ pub(crate) fn create_all(folder: &Path, files: &[(PathBuf, String)]) -> Result<(
     Ok(())
 }
 
-/// The folder that a new stack goes into.
+/// Returns the folder that a new stack goes into.
 pub(crate) fn folder(stack: &Path) -> Result<PathBuf, Diagnostic> {
     let folder = match stack.extension() {
         Some(ending) if ending == "toml" => {
@@ -142,7 +142,7 @@ fn create(folder: &Path, name: &Path, text: &str) -> Result<(), Diagnostic> {
     })
 }
 
-/// The path of a file in a folder, whose parents are created one by one: each must lie in the folder, through all links.
+/// Returns the path of a file in a folder, whose parents are created one by one: each must lie in the folder, through all links.
 fn place(folder: &Path, name: &Path) -> std::io::Result<PathBuf> {
     let leads_out = || {
         let what = "its path leads out of the stack's folder";
@@ -199,7 +199,7 @@ fn own(ready: &Ready, gcloud: &Gcloud, id: String, exported: Option<String>) -> 
     (there, said)
 }
 
-/// How much there is to say about a stack.
+/// Returns how much there is to say about a stack.
 fn trouble(text: &str) -> usize {
     let vars = BTreeMap::new();
     let env = |_: &str| Some("project".to_owned());

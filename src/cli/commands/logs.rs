@@ -274,7 +274,7 @@ impl LogReader<'_> {
         self.api.stream(Request::get(Api::Kubernetes, path)).await.map(split)
     }
 
-    /// Everything as it comes, until Ctrl-C; of what runs to an end, until it has ended.
+    /// Prints logs as they grow, until Ctrl-C or until everything that runs to completion has ended.
     async fn follow(&self, screen: &mut Screen, lines: &mut Lines) -> Result<Exit, Failure> {
         let (told, mut heard) = mpsc::channel::<(Container, Option<Result<String, String>>)>(1000);
         let mut seen: BTreeSet<(String, String, u64)> = BTreeSet::new();
@@ -367,7 +367,7 @@ fn split(bytes: live::kube::ByteStream) -> LineStream {
     .boxed()
 }
 
-/// Where to cut at most so many bytes without taking a character apart.
+/// Returns where to cut at most so many bytes without taking a character apart.
 fn whole(bytes: &[u8], most: usize) -> usize {
     let most = most.min(bytes.len());
     // A byte `10xxxxxx` continues a character, which has four bytes at most. Source: RFC 3629.

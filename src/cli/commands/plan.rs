@@ -224,7 +224,7 @@ fn refresh(settings: &Settings, args: &Args, reporter: &mut dyn Reporter) -> Res
     Ok(if drifted.found.is_empty() { Exit::Done } else { Exit::Changes })
 }
 
-/// The plan, and what an apply of it would meet.
+/// Returns the plan, and what an apply of it would meet.
 async fn plan_live(
     settings: &Settings,
     session: &Session,
@@ -314,7 +314,7 @@ impl PlanArgs {
         }
     }
 
-    /// How long a change waits for capacity.
+    /// Returns how long a change waits for capacity.
     pub fn capacity(&self) -> Duration {
         self.wait.map_or(ApplyOptions::CAPACITY, |seconds| Duration::from_secs(seconds.into()))
     }

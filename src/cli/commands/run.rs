@@ -45,7 +45,7 @@ pub fn run(settings: &Settings, args: &Args) -> Exit {
     apply_stack(settings, Mode::Apply, &options, change_options.auto_approve, change_options.force_unlock)
 }
 
-/// The addresses that are meant, all of what runs to an end.
+/// Returns the addresses that are meant, all of what runs to an end.
 fn find_addresses(settings: &Settings, typed: &str) -> Result<Vec<String>, Failure> {
     let session = Session::load(settings)?;
     let found = session.find(typed)?;

@@ -190,7 +190,7 @@ pub fn state(dir: &Path) -> State {
     }
 }
 
-/// The URL, or that nobody serves the folder.
+/// Returns the URL of a served sandbox, or an error if it is not served.
 fn must_be_served(dir: &Path) -> Result<String, Failure> {
     let in_use = lock(dir).is_none_or(|lock| lock.is_none());
     served_url(dir).filter(|_| in_use).ok_or_else(|| {
@@ -255,7 +255,7 @@ const KEPT: [&str; 7] =
 /// In the `gcloud` folder that was made for a sandbox: without it the folder is somebody's configuration.
 const OURS: &str = ".made-for-a-dask-infra-sandbox";
 
-/// Why a folder is not deleted as a sandbox: what a link leads to, and what has no state of one, is something else.
+/// Returns why a folder is not deleted as a sandbox: it is a link, or has no state of a sandbox.
 fn is_no_sandbox(dir: &Path) -> Option<String> {
     let is_file = |name: &str| fs::symlink_metadata(dir.join(name)).is_ok_and(|found| found.is_file());
     if fs::symlink_metadata(dir).is_ok_and(|found| found.is_symlink()) {
@@ -300,7 +300,7 @@ fn reset(dir: &Path) -> Result<String, Failure> {
     Ok(format!("Deleted the sandbox in {shown}.\n"))
 }
 
-/// A kubeconfig as YAML that is JSON, which every reader takes.
+/// Returns a kubeconfig as YAML that is JSON, which every reader takes.
 async fn kubeconfig(settings: &Settings, args: &KubeconfigArgs) -> Result<String, Failure> {
     let url = must_be_served(args.place.dir(settings))?;
     let access = GkeAccess::loopback(&url).map_err(|why| Diagnostic::error(Code::Sandbox, why))?;

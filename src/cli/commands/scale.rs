@@ -1,4 +1,4 @@
-//! `scale`: the live number of one thing, at once.
+//! `scale`: the live number of one resource, at once.
 
 use std::fs;
 use std::io::Write as _;
@@ -70,7 +70,7 @@ impl Args {
     }
 }
 
-/// Scales one thing to a number.
+/// Scales one resource to a number.
 pub fn scale(settings: &Settings, args: &Args) -> Exit {
     let format = Format::json(args.change_options.json);
     settings.report_edit(format, |reporter, written| scale_thing(settings, args, format, reporter, written))
@@ -144,7 +144,7 @@ fn without_expected(warnings: &[Diagnostic], number: u32) -> Vec<Diagnostic> {
     warnings.iter().filter(meant).cloned().collect()
 }
 
-/// Returns the one thing that an argument means and whose number may be changed.
+/// Returns the one resource that an argument means and whose number may be changed.
 fn find_scalable(session: &Session, typed: &str) -> Result<(Resource, ScaleTarget), Failure> {
     let found = match session.find(typed) {
         Err(nothing) => session.find(&helm_workers(session, typed).ok_or(nothing)?)?,
@@ -197,7 +197,7 @@ fn find_scalable(session: &Session, typed: &str) -> Result<(Resource, ScaleTarge
     Ok((resource, scaled))
 }
 
-/// The address of the Deployment behind a group of workers of a Helm chart: `helm_release.rapids/gpu-workers`. `None`
+/// Returns the address of the Deployment behind a group of workers of a Helm chart: `helm_release.rapids/gpu-workers`. `None`
 /// when there is none, or there are several.
 fn helm_workers(session: &Session, typed: &str) -> Option<String> {
     let groups = groups_meant(&session.stack().helm_release, typed);

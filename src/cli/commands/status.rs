@@ -94,7 +94,7 @@ pub fn status(settings: &Settings, args: &Args) -> Exit {
     })
 }
 
-/// The whole once, and then each change. Reads that fail for a while are tried again.
+/// Prints the status once, and then each change. Failed reads are retried.
 async fn follow(
     settings: &Settings,
     args: &Args,
@@ -132,7 +132,7 @@ fn shown(settings: &Settings, args: &Args, status: &Status) -> String {
     }
 }
 
-/// How the stack is, or what of it was asked for.
+/// Returns how the stack is, or what of it was asked for.
 pub(crate) async fn status_of(
     session: &Session,
     link: &Link,
@@ -192,7 +192,7 @@ pub(crate) async fn row(api: &dyn LiveApi, resource: &Resource, owner: &Owner, w
     Row { address: resource.address.clone(), identity: resource.identity.clone(), state, said }
 }
 
-/// The message for a Dask cluster on hosts that is gone because its time was over.
+/// Returns the message for a Dask cluster on hosts that is gone because its time was over.
 fn ended_by_itself(resource: &Resource, world: &World) -> StatusLine {
     let was_made =
         world.record.as_ref().is_some_and(|record| record.completed.contains_key(&resource.identity));
@@ -203,8 +203,8 @@ fn ended_by_itself(resource: &Resource, world: &World) -> StatusLine {
     StatusLine { line: line.unwrap_or_default(), ..StatusLine::default() }
 }
 
-/// A pool with the number of nodes that was last asked for, by whomever: those are the nodes that come. Where the stack file has
-/// another number, that is said behind the line.
+/// Returns a pool with the number of nodes that was last asked for, by whomever: those are the nodes that come. Where the stack
+/// file has another number, that is said behind the line.
 fn with_live_size<'r>(resource: &'r Resource, world: &World) -> (Cow<'r, Resource>, Option<String>) {
     let size = resource.identity.pool().and_then(|pool| world.sizes.get(pool));
     match (size, resource.body["nodeCount"].as_u64()) {
@@ -250,7 +250,7 @@ fn without_nodes(rows: &mut [Row], resources: &[Resource], world: &World) {
     }
 }
 
-/// A check has passed when the record says so of this very text.
+/// Returns the state of a check: ready if the record says that this exact text passed.
 fn check_state(resource: &Resource, world: &World) -> State {
     let pass = world.record.as_ref().and_then(|record| record.completed.get(&resource.identity));
     match pass {

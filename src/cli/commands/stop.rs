@@ -119,7 +119,7 @@ pub fn start(settings: &Settings, args: &StartArgs) -> Exit {
     })
 }
 
-/// The addresses of what is stopped and meant, and a word on what is meant and is not stopped.
+/// Returns the addresses of what is stopped and meant, and a word on what is meant and is not stopped.
 async fn find_addresses(
     session: &Session,
     link: &Link,

@@ -20,7 +20,7 @@ pub struct VersionArgs {
     json: bool,
 }
 
-/// Everything that can be known of a stack without looking at the world.
+/// Returns everything that can be known of a stack without looking at the world.
 pub fn validate(settings: &Settings, args: &Args) -> Exit {
     settings.report(Format::json(args.json), |reporter| {
         let session = Session::load(settings)?;
@@ -31,12 +31,12 @@ pub fn validate(settings: &Settings, args: &Args) -> Exit {
     })
 }
 
-/// The JSON Schema of stack files.
+/// Returns the JSON Schema of stack files.
 pub fn schema(settings: &Settings) -> Exit {
     settings.print(&format!("{:#}\n", stack::json_schema()))
 }
 
-/// The version.
+/// Returns the version.
 pub fn version(settings: &Settings, args: &VersionArgs) -> Exit {
     let version = env!("CARGO_PKG_VERSION");
     if args.json {

@@ -46,7 +46,7 @@ pub fn apply(settings: &Settings, options: &PlanArgs, auto_approve: bool, force:
         let left = most.saturating_sub(begun.elapsed());
         options.wait = Some(u32::try_from(left.as_secs().min(APPLY_WAIT)).unwrap_or_default());
         let exit = apply_stack(settings, Mode::Apply, &options, approved, force);
-        // Another apply that has the lock is one more thing to wait for, once this one has begun.
+        // Another apply that has the lock is one more reason to wait, once this one has begun.
         let waits = exit == Exit::Queued || (options.unattended && exit == Exit::Locked);
         if !waits || begun.elapsed() >= most {
             return exit;

@@ -116,7 +116,7 @@ async fn find_causes(
     Ok(answer)
 }
 
-/// The pools of the stack, with what is live of them.
+/// Returns the pools of the stack, with what is live of them.
 fn pools(session: &Session, world: &World) -> Vec<Pool> {
     let lowered = session.lowered();
     let external = lowered.external.iter().map(|external| &external.resource);
@@ -160,7 +160,7 @@ struct CauseSearch<'a> {
 }
 
 impl CauseSearch<'_> {
-    /// `unhandled`: the state of a thing that its operator has not taken up.
+    /// `unhandled`: the state of a resource that its operator has not taken up.
     async fn thing(&mut self, resource: &Resource, unhandled: Option<&State>, live: Option<&Value>) {
         let Some(live) =
             live.cloned().or_else(|| matches!(resource.identity, Identity::Check(_)).then(Value::default))
@@ -254,7 +254,7 @@ impl CauseSearch<'_> {
         all.iter().filter(|event| event["involvedObject"]["name"] == pod).cloned().collect()
     }
 
-    /// The end of the log of the container that ended last.
+    /// Returns the end of the log of the container that ended last.
     async fn log_of(&self, pod: PodState<'_>) -> Option<String> {
         let crashes = |one: &ContainerState<'_>| {
             one.waiting().is_some_and(|(reason, _)| reason == "CrashLoopBackOff") && one.last().is_some()
@@ -273,7 +273,7 @@ impl CauseSearch<'_> {
     }
 }
 
-/// Adds to the answer the changes that the plan makes to the things, and its notes about them.
+/// Adds to the answer the changes that the plan makes to the resources, and its notes about them.
 fn planned(session: &Session, found: &[Resource], plan: &Plan, answer: &mut Why) {
     let asked = |address: &Address| found.iter().any(|resource| resource.address == *address);
     let does = |change: &&Change| change.action != Action::Keep && asked(&change.address);

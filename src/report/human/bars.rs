@@ -94,7 +94,7 @@ impl Bars {
         self.update_totals(plan, change);
     }
 
-    /// A new bar above the line of the total. It joins the group first: before that it would draw on its own.
+    /// Returns a new bar above the line of the total. It joins the group first: before that it would draw on its own.
     fn bar(&mut self, plan: &Plan, name: &str) -> ProgressBar {
         let total = self.total.get_or_insert_with(|| {
             let total = self.group.add(ProgressBar::new_spinner().with_elapsed(self.begun.elapsed()));
@@ -152,7 +152,7 @@ fn column(text: &str, width: usize) -> String {
     format!("{kept}…")
 }
 
-/// A bar with the time that it has taken, and where there is room how long it usually takes or may take.
+/// Returns a bar with the time that it has taken, and where there is room how long it usually takes or may take.
 fn timed(look: Look, limit: Option<&str>) -> ProgressStyle {
     let limit = limit.filter(|_| look.width >= NARROW).map(|limit| format!(" {limit}"));
     style(&format!("{{spinner}} {{prefix}}  {{wide_msg}}  {{took}}{}", limit.unwrap_or_default()))

@@ -10,7 +10,7 @@ use plan::{Action, Drift, DriftKind, DriftReport};
 const NOT_LOOKED_AT: &str = "Not compared: status, annotations, finalizers, owner references, and fields removed from objects. On \
                              GKE resources, only fields set by the stack, labels, taints and tags are compared.";
 
-/// The whole text, with colors.
+/// Returns the whole text, with colors.
 pub fn render(drifted: &DriftReport, owner: &Owner, target: &Target, program: &str, width: usize) -> String {
     let head = format!("Drift of stack {} on {target} — {}", owner.stack, target.label());
     let mut text = wrap("", &head, width);

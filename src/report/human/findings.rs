@@ -64,7 +64,7 @@ impl Finding {
     }
 }
 
-/// The whole text, with colors.
+/// Returns the whole text, with colors.
 pub fn render(findings: &[Finding], width: usize) -> String {
     let column = findings.iter().map(|finding| finding.what.chars().count()).max().unwrap_or_default();
     let mut text = String::new();

@@ -18,7 +18,7 @@ pub struct Page {
     pub next: Option<String>,
 }
 
-/// The page as text, with colors.
+/// Returns the page as text, with colors.
 pub fn render(page: &Page, width: usize) -> String {
     let Page { title, about, heading, rows, example, next } = page;
     let mut text = String::new();

@@ -44,7 +44,7 @@ pub struct Options<'a> {
 /// Lines shown before and after those that differ.
 const AROUND: usize = 3;
 
-/// The whole text, with colors, each line ended.
+/// Returns the whole text, with colors, each line ended.
 pub fn render(plan: &Plan, view: &View<'_>, options: &Options<'_>) -> String {
     let mut text = header(plan, options.width);
     let sections = sections(plan);
@@ -219,7 +219,7 @@ struct Section<'p> {
 }
 
 impl Section<'_> {
-    /// The gravest action stands for the section.
+    /// Returns the gravest action in the section.
     fn action(&self) -> Action {
         let gravity = |action: &Action| match action {
             Action::Keep => 0,
@@ -251,7 +251,7 @@ fn sections(plan: &Plan) -> Vec<Section<'_>> {
     sections
 }
 
-/// Where the second column begins; long addresses may reach into it.
+/// Returns where the second column begins; long addresses may reach into it.
 fn address_column(sections: &[Section<'_>], plan: &Plan, width: usize) -> usize {
     let reads = plan.reads.iter().map(|read| read.address.section());
     let names = sections.iter().map(|section| section.name).chain(reads);
@@ -557,7 +557,7 @@ fn totals(changes: &[&Change]) -> String {
     parts.collect::<Vec<_>>().join(", ")
 }
 
-/// Why a whole section of ours goes without a deletion of its own, when it does for one reason.
+/// Returns why a whole section of ours goes without a deletion of its own, when it does for one reason.
 fn shared_cascade_reason(changes: &[&Change]) -> Option<String> {
     let reasons = &changes.first()?.reasons;
     let along = |change: &&Change| {

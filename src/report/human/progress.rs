@@ -32,7 +32,7 @@ impl Log {
         Self { tally: Tally::new(detail), said: BTreeMap::new() }
     }
 
-    /// The lines for an event, so long after the apply began.
+    /// Returns the lines for an event, so long after the apply began.
     pub fn event(&mut self, plan: &Plan, event: &Event, now: Duration) -> String {
         let text = match event {
             Event::Waiting { change, message, operation: _, waited, deadline } => {
@@ -216,7 +216,7 @@ fn section_line(plan: &Plan, change: usize, done: usize, all: usize, took: Durat
     }
 }
 
-/// The lines of one event for those who do not know the others.
+/// Returns the lines of one event for those who do not know the others.
 pub fn lines(plan: &Plan, event: &Event) -> String {
     let mut text = String::new();
     match event {
@@ -311,7 +311,7 @@ fn is_kept(plan: &Plan, change: usize) -> bool {
     plan.changes.get(change).is_some_and(|change| change.action == Action::Keep)
 }
 
-/// How long it usually takes; the sandbox takes seconds for everything.
+/// Returns how long it usually takes; the sandbox takes seconds for everything.
 pub(super) fn usual(plan: &Plan, change: usize) -> Option<DurationEstimate> {
     plan.changes.get(change)?.estimate.filter(|_| !plan.target.simulated)
 }

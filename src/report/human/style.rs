@@ -22,7 +22,7 @@ pub enum Tint {
     Bold,
 }
 
-/// The text in its color, ended by a reset.
+/// Returns the text in its color, ended by a reset.
 pub fn paint(tint: Tint, text: &str) -> String {
     let style = match tint {
         Tint::Add => AnsiColor::Green.on_default(),
@@ -35,7 +35,7 @@ pub fn paint(tint: Tint, text: &str) -> String {
     if text.is_empty() { String::new() } else { format!("{style}{text}{style:#}") }
 }
 
-/// The text in one of a few colors, the same for the same number.
+/// Returns the text in one of a few colors, the same for the same number.
 pub fn paint_nth(nth: usize, text: &str) -> String {
     let colours = [
         AnsiColor::Cyan,

@@ -16,7 +16,7 @@ use plan::{Action, Change, Mode, Plan};
 /// How many of the slowest are told.
 const SLOWEST: usize = 3;
 
-/// The whole text, with colors, each line ended. `program` is how the program was called, up to the command.
+/// Returns the whole text, with colors, each line ended. `program` is how the program was called, up to the command.
 pub fn render(plan: &Plan, summary: &Summary, program: &str, width: usize) -> String {
     let by_kind = OutcomesByKind::new(plan, summary);
     let mut text = format!("\n{}", wrap("", &verdict(plan, summary, &by_kind), width));
@@ -274,7 +274,7 @@ fn next(plan: &Plan, summary: &Summary, by_kind: &OutcomesByKind<'_>, program: &
     format!("{text}\nTo delete everything:\n  {program} destroy\n")
 }
 
-/// The lines that connect a notebook to a Dask cluster.
+/// Returns the lines that connect a notebook to a Dask cluster.
 fn connect(plan: &Plan, change: &Change, object: &ObjectId) -> String {
     let ObjectId { gvk: _, namespace, name } = object;
     let namespace = namespace.as_deref().unwrap_or("default");
@@ -304,7 +304,7 @@ fn connect(plan: &Plan, change: &Change, object: &ObjectId) -> String {
     text
 }
 
-/// The workers' image: a client should have the same packages.
+/// Returns the workers' image: a client should have the same packages.
 fn image<'p>(plan: &'p Plan, identity: &Identity) -> Option<&'p str> {
     let body = &plan.desired.iter().find(|resource| &resource.identity == identity)?.body;
     body.pointer("/spec/worker/spec/containers/0/image").and_then(Value::as_str)

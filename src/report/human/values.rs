@@ -41,7 +41,7 @@ const LONG: usize = 150;
 const DEEP: usize = 4;
 const SHORT: usize = 30;
 
-/// The lines of a body; of a long one, such as the definition of a custom resource, without its deep parts.
+/// Returns the lines of a body; of a long one, such as the definition of a custom resource, without its deep parts.
 pub fn folded(value: &Value) -> Vec<String> {
     let value = masked(value);
     let all = yaml(&value);
@@ -83,7 +83,7 @@ fn entry(out: &mut Vec<String>, key: &str, value: &Value) {
     }
 }
 
-/// A string stands bare where YAML would read it back as the same string.
+/// Returns a scalar as YAML. A string is quoted only if YAML would read it as another value.
 fn scalar(value: &Value) -> String {
     let Value::String(text) = value else { return value.to_string() };
     let bare = |c: char| c.is_ascii_alphanumeric() || "_./@$()-".contains(c);

@@ -40,7 +40,7 @@ fn moved() -> Result<Value, (ErrorClass, &'static str)> {
     Err((ErrorClass::Conflict, "the object has been modified"))
 }
 
-/// The ConfigMap with another's lock in it.
+/// Returns the ConfigMap with another's lock in it.
 fn of_bob() -> Value {
     let entry = r#"{"holder":{"who":"bob","pid":8},"since":"1970-01-01T00:00:09Z","renewed":0,"seconds":15}"#;
     json!({"metadata": {"resourceVersion": "9", "uid": "u", "annotations": {"dask-infra.dev/lock": entry}},

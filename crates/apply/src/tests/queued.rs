@@ -4,7 +4,7 @@ use super::*;
 
 const POOL: &str = "GET /v1/projects/p/locations/l/clusters/c/nodePools/a";
 
-/// A change that is waited for at most a minute, and two behind it.
+/// Returns a change that is waited for at most a minute, and two behind it.
 fn row() -> Vec<Change> {
     let identity = Identity::NodePool { cluster: cluster(), pool: "a".into() };
     let steps = vec![wait(&identity, Until::Ready, 60)];

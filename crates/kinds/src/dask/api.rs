@@ -1,4 +1,4 @@
-//! Names in the operator's API, and the objects that it makes for its kinds.
+//! Names in the operator's API, and the objects that the operator creates.
 
 use crate::kind::{Endpoint, EndpointKind};
 use crate::kubernetes::object::gvk;
@@ -6,11 +6,11 @@ use model::address::FieldPath;
 use model::resource::{Gvk, Identity, ObjectId, Resource};
 use model::schema::DASK_GROUP;
 
-/// The label by which the operator tells whose cluster a thing is.
+/// The operator's label with the name of the Dask cluster.
 pub(crate) const CLUSTER_LABEL: &str = "dask.org/cluster-name";
-/// The label by which the operator tells whose group of workers a thing is.
+/// The operator's label with the name of the group of workers.
 pub(crate) const GROUP_LABEL: &str = "dask.org/workergroup-name";
-/// The label that says what a thing of a cluster is for: `scheduler`, `worker`, `job-runner`.
+/// The label with the role of an object in a cluster: `scheduler`, `worker`, `job-runner`.
 pub const COMPONENT_LABEL: &str = "dask.org/component";
 
 /// Returns the kind DaskCluster.
@@ -33,43 +33,42 @@ pub fn autoscaler() -> Gvk {
     gvk(DASK_GROUP, "v1", "DaskAutoscaler", "daskautoscalers")
 }
 
-/// Kinds that people make and that only a living operator works on, or lets go.
+/// Returns the kinds whose objects only a running operator changes, or removes the finalizers of.
 pub fn needing_operator() -> impl Iterator<Item = Gvk> {
     [cluster(), job(), autoscaler(), group()].into_iter()
 }
 
-/// The default group of a cluster, which the operator makes: the number of workers that counts is its.
+/// Returns the default group of a cluster, which the operator creates: its number of workers takes precedence.
 pub fn default_group(cluster: &ObjectId) -> ObjectId {
     ObjectId { gvk: group(), namespace: cluster.namespace.clone(), name: format!("{}-default", cluster.name) }
 }
 
-/// The path of the number of workers, in clusters and in groups.
+/// Returns the path of the number of workers, in clusters and in groups.
 pub fn replicas_path() -> FieldPath {
     FieldPath::keys(["spec", "worker", "replicas"])
 }
 
-/// The Service that leads to a scheduler; the operator wants its ports to be named.
+/// Returns the Service of a scheduler; the operator needs its ports to have names.
 pub fn scheduler_service(namespace: Option<&str>, cluster: &str) -> ObjectId {
     let gvk = gvk("", "v1", "Service", "services");
     ObjectId { gvk, namespace: namespace.map(str::to_owned), name: format!("{cluster}-scheduler") }
 }
 
-/// The address of a cluster's scheduler from inside the Kubernetes cluster. Source: the operator writes the same into its
+/// Returns the address of a cluster's scheduler from inside the Kubernetes cluster. Source: the operator writes the same into its
 /// workers, port and domain included (`operator/controller/controller.py` of dask-kubernetes 2026.3.0).
 pub fn scheduler_address(cluster: &str, namespace: &str) -> String {
     format!("tcp://{cluster}-scheduler.{namespace}.svc.cluster.local:8786")
 }
 
-/// The scheduler of a DaskCluster or a DaskJob, which the operator makes.
+/// Returns the scheduler of a DaskCluster or a DaskJob as an endpoint.
 pub(crate) fn endpoint(resource: &Resource) -> Option<Endpoint> {
     let Identity::Object(object) = &resource.identity else { return None };
     let service = scheduler_service(object.namespace.as_deref(), &object.name);
     Some(Endpoint { kind: EndpointKind::Scheduler, service })
 }
 
-/// The text of a wait while the operator does nothing. Its Deployment has no readiness probe: that it is available does not say
-/// that it watches.
+/// The text of a wait while the operator does nothing. Its Deployment has no readiness probe: an available one may not watch yet.
 pub(crate) const UNHANDLED: &str = "not yet handled by the Dask operator";
 
-/// The text of a wait for what the operator has not made its cluster the owner of.
+/// The text of a wait for an object that does not have its cluster as an owner yet.
 pub(crate) const UNATTACHED: &str = "not yet attached to its cluster by the Dask operator";

@@ -19,7 +19,7 @@ use model::resource::{
     Api, Await, Effect, Facts, Identity, KindId, ObjectId, Query, Readiness, Recreation, Resource,
 };
 
-/// Seconds: the operator tries again after a minute when it missed the cluster.
+/// Seconds: the operator retries after a minute if it missed the cluster.
 const DEADLINE: u32 = 300;
 
 pub const KIND: Kind = Kind {
@@ -55,8 +55,8 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     (Effect::InPlace, None)
 }
 
-/// The autoscaler of the cluster of a section. It has the cluster's name: `KubeCluster.adapt` and
-/// `KubeCluster.scale` look for it there, so that there is never a second one.
+/// Lowers the autoscaler of a section's cluster. It has the cluster's name: `KubeCluster.adapt` and `KubeCluster.scale` look for
+/// it there, so there is never a second one.
 pub fn lower(cluster: &Resource, min: u32, max: u32, scope: &Scope) -> Option<Resource> {
     let Identity::Object(ObjectId { namespace, name, .. }) = &cluster.identity else { return None };
     let api = api::autoscaler();
@@ -84,7 +84,7 @@ pub fn lower(cluster: &Resource, min: u32, max: u32, scope: &Scope) -> Option<Re
     })
 }
 
-/// The autoscaler and, while it is there, the group whose number it writes: that stays when it goes.
+/// Reads the autoscaler and its group, whose number it writes. The group stays when the autoscaler is deleted.
 fn queries(wait: &Await) -> Queries {
     let mut queries = own_object_query(wait);
     if !wait.until.is_ready() {
@@ -98,7 +98,7 @@ fn queries(wait: &Await) -> Queries {
     queries
 }
 
-/// Returns the `status` line: its bounds, and where it stands between them.
+/// Returns the `status` line: its bounds, and the current number.
 fn status_line(_: &Await, found: &QueryResults) -> Result<StatusLine, MissingQuery> {
     let (spec, group) = (&found.own_object()["spec"], found.get(Neighbor::ScaledGroup)?);
     let now = &group["spec"]["worker"]["replicas"];
@@ -114,7 +114,7 @@ fn status_line(_: &Await, found: &QueryResults) -> Result<StatusLine, MissingQue
     })
 }
 
-/// The operator works for it once it has made the cluster its owner.
+/// Returns ready once the operator has made the cluster its owner: then the operator scales by it.
 fn readiness(autoscaler: &Value) -> Readiness {
     if !autoscaler.is_object() {
         return Readiness::progressing("not created yet");

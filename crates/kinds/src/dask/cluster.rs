@@ -46,7 +46,7 @@ use model::resource::{
     Resource, Step, Until,
 };
 
-/// Seconds: images of 10 GB are pulled on every node, and GPU nodes may have to be made first.
+/// Seconds: images of 10 GB are pulled on every node, and GPU nodes may have to be created first.
 const DEADLINE: u32 = 1800;
 
 pub const KIND: Kind = Kind {
@@ -80,7 +80,7 @@ pub const KIND: Kind = Kind {
     ..Kind::DEFAULT
 };
 
-/// `scheduler with 1 GPU, 2 workers with 1 GPU each`, and the images.
+/// Returns `scheduler with 1 GPU, 2 workers with 1 GPU each`, and the images.
 fn about(resource: &Resource) -> Vec<String> {
     let spec = &resource.body["spec"];
     let scheduler = &spec["scheduler"]["spec"];
@@ -206,9 +206,9 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     all.filter(|(_, managed)| *managed).map(|(resource, _)| resource).collect()
 }
 
-/// Returns the external things that `[dask_cluster.KEY]` or its groups describe with `manage = false`. A cluster whose scheduler
-/// and workers are not described is looked up, and its scheduler's image compared where one is given. The Service is compared
-/// when it is described.
+/// Returns the external resources that `[dask_cluster.KEY]` or its groups describe with `manage = false`. A cluster whose
+/// scheduler and workers are not described is looked up, and its scheduler's image compared if the section gives one. The Service
+/// is compared if it is described.
 pub fn lower_external(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     let external = all(key, section, scope).into_iter().filter(|(_, managed)| !managed);
     let plain = section.scheduler == Scheduler::default() && section.worker == Worker::default();
@@ -246,7 +246,7 @@ pub fn lower_external(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Re
     read.collect()
 }
 
-/// Everything of a section, and whether the stack makes it.
+/// Returns everything that a section describes; true for resources that the stack manages.
 fn all(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<(Resource, bool)> {
     let (cluster, requests) = lower_cluster(key, section, scope);
     let joined = ParentCluster {
@@ -366,14 +366,14 @@ impl DaskCluster {
         }
     }
 
-    /// Why CronJobs delete it, and after how long.
+    /// Returns the reasons why CronJobs delete it, with their durations.
     pub fn expirations(&self) -> impl Iterator<Item = (Cause, &After)> {
         let keys = [(Cause::Ttl, &self.ttl), (Cause::IdleStop, &self.idle_stop)];
         keys.into_iter().filter_map(|(cause, after)| Some((cause, after.as_ref()?)))
     }
 }
 
-/// The cluster, and what requests nodes for its workers.
+/// Lowers the cluster, and the request for its workers' nodes.
 fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> (Resource, Option<[Resource; 2]>) {
     let (name, namespace) = (section.live_name(key), section.namespace());
     let origin = FieldPath::keys(["dask_cluster", key]);
@@ -461,8 +461,8 @@ fn provenance(origin: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
     ]
 }
 
-/// Returns the steps of a change. A number that was changed on the default group is written there: the cluster has the right
-/// number already, and the operator acts only when that changes.
+/// Returns the steps of a change. A number that differs on the default group is written there: the cluster has the desired number
+/// already, and the operator acts only on changes of it.
 fn change_steps(context: &ChangeContext) -> Vec<Step> {
     let replicas = context.body()["spec"]["worker"]["replicas"].as_u64();
     let facts = Facts::Workers { replicas, cluster: None, gang: gang::name_in_body(context.body()) };
@@ -485,7 +485,7 @@ fn change_steps(context: &ChangeContext) -> Vec<Step> {
     steps
 }
 
-/// The cluster and everything that the operator makes for it, and what the scheduler counts.
+/// Reads the cluster, the objects that the operator creates for it, and the scheduler's counts.
 fn queries(wait: &Await) -> Queries {
     let mut queries = own_object_query(wait);
     let Identity::Object(cluster) = &wait.identity else { return queries };
@@ -555,8 +555,8 @@ fn readiness(wait: &Await, found: &QueryResults) -> Result<Readiness, MissingQue
     }
 }
 
-/// The phase alone is not to be trusted: `Running` says that there is a Service, and a healthy cluster may
-/// stay `Pending` for good. So scheduler, Service, default group and workers are looked at themselves.
+/// Returns the readiness of a cluster. The phase is not reliable: `Running` means that there is a Service, and a healthy cluster
+/// may stay `Pending` forever. So scheduler, Service, default group and workers are read.
 fn ready(wait: &Await, related: Related<'_>) -> Readiness {
     let Related { cluster, scheduler, service, group, workers, pods, registered, waiting, autoscalers } =
         related;

@@ -25,31 +25,31 @@ use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
 use model::resource::{Effect, Facts, Gvk, Identity, KindId, ObjectId, Readiness, Recreation, Resource};
 
-/// Seconds until a CronJob that does not come counts as stuck.
+/// Seconds until a CronJob that does not appear counts as stuck.
 const DEADLINE: u32 = 120;
-/// Between two looks.
+/// The schedule of the checks.
 const SCHEDULE: &str = "*/5 * * * *";
-/// Seconds until a check is ended: before the next one begins.
+/// The timeout of a check in seconds: it ends before the next one begins.
 const CHECK_TIMEOUT: u32 = 240;
 /// The shortest duration in seconds: a few checks.
 pub const MIN_SECONDS: u64 = 600;
 /// The longest duration in seconds.
 pub const MAX_SECONDS: u64 = 365 * 86_400;
 
-/// Where the script finds how long it waits.
+/// The variable with the duration, for the script.
 const SECONDS: &str = "DASK_INFRA_REAPER_SECONDS";
-/// Where it finds the path of the Workload of a cluster that is in a queue.
+/// The variable with the path of the Workload of a cluster in a queue.
 const WORKLOAD: &str = "DASK_INFRA_REAPER_WORKLOAD";
 
 /// The script that runs in the cluster.
 pub const SCRIPT: &str = include_str!("reaper.py");
 
-/// Why a Dask cluster is deleted from inside the Kubernetes cluster: a key of its section.
+/// Reasons why a Dask cluster is deleted from inside the Kubernetes cluster: a key of its section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// It is old enough.
+    /// Its time is over.
     Ttl,
-    /// It has been without work for long enough.
+    /// It has had no tasks for long enough.
     IdleStop,
 }
 
@@ -63,7 +63,7 @@ impl Cause {
         }
     }
 
-    /// The end of the names of what is made for it.
+    /// Returns the suffix of the names of its objects.
     pub fn suffix(self) -> &'static str {
         match self {
             Self::Ttl => "-ttl",
@@ -71,13 +71,13 @@ impl Cause {
         }
     }
 
-    /// The longest name of a Dask cluster with that key. Source: `pkg/apis/batch/validation/validation.go`, CronJob names
+    /// Returns the longest name of a Dask cluster with that key. Source: `pkg/apis/batch/validation/validation.go`, CronJob names
     /// have at most 52 characters, as eleven are added for each Job.
     pub fn longest_name(self) -> usize {
         52 - self.suffix().len()
     }
 
-    /// When it deletes a cluster, from its CronJob: `8h after it is created`.
+    /// Describes when a CronJob deletes a cluster: `8h after it is created`.
     pub fn clause(self, job: &Resource) -> Option<String> {
         let after = after(job)?;
         Some(match self {
@@ -109,7 +109,7 @@ pub const KIND: Kind = Kind {
     ..Kind::DEFAULT
 };
 
-/// When it looked, and when that worked: a look that fails deletes nothing.
+/// Returns the `status` line: the time of the last check, and of the last one that succeeded. A failed check deletes nothing.
 fn looked(status: &Value) -> StatusLine {
     let (last, worked) = (&status["lastScheduleTime"], &status["lastSuccessfulTime"]);
     let line = match (last.as_str(), worked.as_str()) {
@@ -124,7 +124,7 @@ fn looked(status: &Value) -> StatusLine {
     }
 }
 
-/// After how long a CronJob deletes a Dask cluster.
+/// The duration after which a CronJob deletes a Dask cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum After {
     Time(String),
@@ -189,7 +189,7 @@ impl JsonSchema for After {
     }
 }
 
-/// Account, rights and CronJob for a cluster and one of its keys.
+/// Lowers a cluster's `ttl` or `idle_stop` to a ServiceAccount, its RBAC and a CronJob.
 pub fn lower(
     cluster: &Resource,
     cause: Cause,
@@ -217,15 +217,15 @@ pub fn lower(
     vec![account, role, binding, job]
 }
 
-/// Sources that show since when the time of a cluster counts.
+/// Sources of the start of a cluster's time.
 enum ExpirySource<'a> {
-    /// Its creation; of a cluster in a queue the Workload, which tells when it was admitted.
+    /// The creation of the cluster; in a queue the Workload, which has the time of admission.
     Workload(Option<ObjectId>),
-    /// Its scheduler, and its groups, which tell whether it waits for workers.
+    /// The scheduler, and the groups, which show whether it waits for workers.
     Scheduler(&'a [ObjectId]),
 }
 
-/// Facts from which the objects for one key of a cluster are made.
+/// Facts for the objects of one key of a cluster.
 struct ExpiryBuilder<'a> {
     cluster: &'a Resource,
     of: &'a ObjectId,
@@ -262,7 +262,7 @@ impl ExpiryBuilder<'_> {
         }
     }
 
-    /// The account, the right to read and delete the one cluster, and to read what else it asks.
+    /// Returns the ServiceAccount with its RBAC: it may read and delete the one cluster, and read the sources of the time.
     fn rights(&self) -> [Resource; 3] {
         let rbac = |kind: &str, plural: &str| gvk("rbac.authorization.k8s.io", "v1", kind, plural);
         let before = self.scope.in_namespace(self.namespace);
@@ -413,7 +413,7 @@ pub fn after(job: &Resource) -> Option<String> {
     Some(whole.map_or_else(|| format!("{seconds}s"), |(unit, name)| format!("{}{name}", seconds / unit)))
 }
 
-/// The CronJobs that delete a Dask cluster, among all things of the stack, and why each does.
+/// Returns the CronJobs among the resources of the stack that delete a Dask cluster, with the reason of each.
 pub fn for_cluster<'r>(cluster: &Resource, all: &'r [Resource]) -> Vec<(Cause, &'r Resource)> {
     let is_cluster = cluster.identity.object().is_some_and(|object| object.gvk == api::cluster());
     let job = |cause: Cause| {

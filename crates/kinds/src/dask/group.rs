@@ -33,7 +33,7 @@ use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
 use model::resource::{Await, Effect, Facts, Identity, KindId, Readiness, Recreation, Resource, Step, Until};
 
-/// Seconds: images of 10 GB are pulled on every node, and GPU nodes may have to be made first.
+/// Seconds: images of 10 GB are pulled on every node, and GPU nodes may have to be created first.
 const DEADLINE: u32 = 1800;
 
 pub const KIND: Kind = Kind {
@@ -128,7 +128,7 @@ impl Section for DaskGroup {
 }
 
 impl DaskGroup {
-    /// The live name of the group of a key.
+    /// Returns the live name of the group with this key.
     pub fn live_name(&self, cluster: &str, key: &str) -> String {
         self.name.clone().unwrap_or_else(|| format!("{cluster}-{key}"))
     }
@@ -147,10 +147,10 @@ impl DaskGroup {
     }
 }
 
-/// The operator follows the number. A changed pod would reach only workers that are made later, and a group would
-/// be of two minds; retiring the old ones by number may hit workers of other groups, for the scheduler chooses among
-/// all (dask-kubernetes issue 914). So the group is recreated. Source: `operator/controller/controller.py` of
-/// dask-kubernetes 2026.3.0.
+/// Returns the effect of a change. The operator follows the number of workers. A changed pod template would only reach later
+/// workers, so the group would have two kinds of workers; retiring the old ones by number may hit workers of other groups,
+/// because the scheduler chooses among all (dask-kubernetes issue 914). So the group is recreated. Source:
+/// `operator/controller/controller.py` of dask-kubernetes 2026.3.0.
 fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     let at = |keys: &[&str]| FieldPath::keys(keys.iter().copied()).contains(path);
     if at(&["spec", "worker", "replicas"]) {
@@ -173,10 +173,10 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     (Effect::Replace, Some("the operator sets it on new workers only, so the group's workers are recreated"))
 }
 
-/// Facts about its cluster that a group needs.
+/// Facts about a group's cluster.
 pub struct ParentCluster<'a> {
     pub address: &'a Address,
-    /// Its section's place in the file.
+    /// The path of its section.
     pub origin: &'a FieldPath,
     /// Its live name.
     pub name: &'a str,
@@ -192,7 +192,7 @@ pub fn address(cluster: &Address, key: &str) -> Address {
     Address::new(format!("{cluster}.group.{key}"))
 }
 
-/// Lowers `[dask_cluster.X.group.KEY]` to the group, and what requests nodes for its workers.
+/// Lowers `[dask_cluster.X.group.KEY]` to the group, and the request for its workers' nodes.
 pub fn lower(
     cluster: &ParentCluster,
     key: &str,
@@ -241,7 +241,7 @@ pub fn lower(
     (group, requests)
 }
 
-/// The part of its workers, and where everything in the body comes from.
+/// Returns the workers' part of the body, and the provenance of the whole body.
 fn workers_of(
     cluster: &ParentCluster,
     (name, origin, image): (&str, &FieldPath, &FieldPath),
@@ -283,7 +283,7 @@ fn change_steps(context: &ChangeContext) -> Vec<Step> {
     object_change_steps(context, KindId::DaskGroup, facts, DEADLINE)
 }
 
-/// The group, its worker Deployments, its pods; all pods of its cluster, and what the scheduler counts.
+/// Reads the group, its worker Deployments and pods; all pods of its cluster, and the scheduler's counts.
 fn queries(wait: &Await) -> Queries {
     let mut queries = own_object_query(wait);
     let Identity::Object(group) = &wait.identity else { return queries };

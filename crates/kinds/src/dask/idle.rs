@@ -1,4 +1,4 @@
-//! When a Dask cluster without work goes, and whether it comes back.
+//! `idle_timeout`: when the operator deletes a Dask cluster without work, and whether an apply recreates it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,9 +15,9 @@ use model::resource::Recreation;
 /// How long without work until the operator deletes a cluster, and whether it is made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleTimeout {
-    /// It stays gone.
+    /// It stays deleted.
     Gone(u32),
-    /// It stays gone after a time that is written as `30m`; `None` where the text is no time.
+    /// It stays deleted, after a time that is written as `30m`; `None` if the text is no time.
     Written(Option<u32>),
     /// As the table says.
     Table(IdleTable),
@@ -36,7 +36,7 @@ pub struct IdleTable {
 }
 
 impl IdleTimeout {
-    /// Seconds without work.
+    /// Returns the seconds without work.
     pub fn seconds(self) -> u32 {
         match self {
             Self::Gone(seconds) | Self::Table(IdleTable { seconds, .. }) => seconds,

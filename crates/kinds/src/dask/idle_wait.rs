@@ -1,4 +1,4 @@
-//! The work of a Dask scheduler, whose end `--when-idle` waits for before workers are deleted.
+//! The tasks of a Dask scheduler: `--when-idle` waits for their end before workers are deleted.
 
 use serde_json::Value;
 
@@ -18,10 +18,10 @@ pub enum IdleQuery {
         pods: Query,
         /// Its count of tasks.
         counts: Query,
-        /// The Service that leads to it.
+        /// Its Service.
         service: ObjectId,
     },
-    /// A job, which the operator knows the end of.
+    /// A job, whose end the operator reports.
     Job(Query),
 }
 
@@ -34,8 +34,7 @@ pub(crate) fn takes_workers(action: Action, steps: &[Step]) -> bool {
     }
 }
 
-/// The wait for a live thing that workers go from, with the work in it; `None` for what no work is in. `deadline` in
-/// seconds.
+/// Returns the wait for the tasks of a live resource that loses workers; `None` if it has no tasks. `deadline` in seconds.
 pub fn wait(kind: KindId, identity: &Identity, live: &Value, deadline: u32) -> Option<Await> {
     let Identity::Object(object) = identity else { return None };
     if !matches!(kind, KindId::DaskCluster | KindId::DaskGroup | KindId::DaskJob) {
@@ -62,8 +61,8 @@ pub fn idle_query(wait: &Await) -> Option<IdleQuery> {
     })
 }
 
-/// Returns true if a scheduler runs at all. Tasks live in its memory: without a running one there is no work. That it is not
-/// Ready says nothing, for a busy one may be late with its health.
+/// Returns true if a scheduler runs. Tasks are kept in its memory, so there are none without it. Ready is not required: a busy
+/// scheduler may be late with its health check.
 pub fn runs(pods: &Value) -> bool {
     PodState::each(pods).any(|pod| pod.containers().any(ContainerState::is_running))
 }

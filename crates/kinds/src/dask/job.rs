@@ -32,11 +32,11 @@ use model::resource::{
     Api, Await, Effect, Facts, Identity, KindId, ObjectId, Query, Readiness, Recreation, Resource, Step,
 };
 
-/// Seconds until the operator has made the program's pod.
+/// Seconds until the operator has created the program's pod.
 const START_TIMEOUT: u32 = 300;
-/// Seconds that a job is followed when it does not say how long.
+/// Seconds for which a job is followed if it sets no timeout.
 const DEFAULT_JOB_TIMEOUT: u32 = 3600;
-/// The place of its workers in the body.
+/// The path of its workers in the body.
 const WORKER: [&str; 4] = ["spec", "cluster", "spec", "worker"];
 
 pub const KIND: Kind = Kind {
@@ -153,7 +153,7 @@ pub enum Restart {
 }
 
 impl Restart {
-    /// The `restartPolicy` of its pod.
+    /// Returns the `restartPolicy` of its pod.
     fn policy(self) -> &'static str {
         match self {
             Self::Never => "Never",
@@ -210,7 +210,7 @@ impl DaskJob {
             .collect()
     }
 
-    /// The NetworkPolicy of its pods: its own, or one as that of the section that it copies.
+    /// Returns the NetworkPolicy of its pods: its own, or that of the section that it copies.
     fn policy(&self, job: &Resource, like: Option<&DaskCluster>, scope: &Scope) -> Option<Resource> {
         let copied = || Some((&like?.network_policy, FieldPath::keys(["dask_cluster", self.like.as_ref()?])));
         let own = self.network_policy.as_ref().map(|own| (own, job.origin.clone()));
@@ -227,7 +227,7 @@ impl DaskJob {
     }
 }
 
-/// The pod of a job's program. Source: `operator/controller/controller.py` of dask-kubernetes 2026.3.0.
+/// Returns the pod of a job's program. Source: `operator/controller/controller.py` of dask-kubernetes 2026.3.0.
 pub fn runner(job: &ObjectId) -> ObjectId {
     ObjectId {
         gvk: gvk("", "v1", "Pod", "pods"),
@@ -236,7 +236,7 @@ pub fn runner(job: &ObjectId) -> ObjectId {
     }
 }
 
-/// The operator reads a job once. Source: as above.
+/// Returns the effect of a change: replacement, as the operator reads a job once. Source: as above.
 fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     if let Some(effect) = gang::effect(path).or_else(|| queued_workers::effect(path, &WORKER)) {
         return effect;
@@ -247,7 +247,7 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     (Effect::Replace, Some("a job runs once: a changed job is deleted and runs again"))
 }
 
-/// Lowers `[dask_job.KEY]` to the job, and what requests nodes for its workers; `like` is the section that it names.
+/// Lowers `[dask_job.KEY]` to the job, and the request for its workers' nodes; `like` is the section that it names.
 pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &Scope) -> Vec<Resource> {
     let (name, namespace) = (section.live_name(key), section.namespace());
     let origin = FieldPath::keys(["dask_job", key]);
@@ -313,7 +313,7 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
     [job].into_iter().chain(requests.into_iter().flatten()).chain(policy).collect()
 }
 
-/// The scheduler and the workers of a job's cluster: its own, those of the section that it copies, or the default ones.
+/// Returns the scheduler and the workers of a job's cluster: its own, those of the section that it copies, or the default ones.
 fn parts<'a>(
     section: &'a DaskJob,
     origin: &FieldPath,
@@ -392,7 +392,7 @@ pub fn follow(
     steps
 }
 
-/// The job, its program's pod, its cluster, and the pods of that.
+/// Reads the job, its program's pod, its cluster, and the cluster's pods.
 fn queries(wait: &Await) -> Queries {
     let mut queries = own_object_query(wait);
     let Identity::Object(job) = &wait.identity else { return queries };
@@ -405,7 +405,7 @@ fn queries(wait: &Await) -> Queries {
     queries
 }
 
-/// The operator's own words for the states of a job. Source: as above.
+/// Returns the readiness, from the operator's states of a job. Source: as above.
 fn readiness(wait: &Await, found: &QueryResults) -> Result<Readiness, MissingQuery> {
     let (job, runner, pods) = (found.own_object(), found.get(Part::Program)?, found.get(Part::Pods)?);
     Ok(followed(wait, job, (runner, pods), workload::wait_reason(found, wait.gang(), pods)))
@@ -453,7 +453,7 @@ fn why_failed(runner: &Value) -> String {
     }
 }
 
-/// Returns the `status` line: how far the job is, its program and its cluster.
+/// Returns the `status` line: the job's stage, its program and its cluster.
 fn status_line(wait: &Await, found: &QueryResults) -> Result<StatusLine, MissingQuery> {
     let (job, runner) = (found.own_object(), found.get(Part::Program)?);
     let (cluster, pods) = (found.get(Part::Cluster)?, found.get(Part::Pods)?);

@@ -1,5 +1,5 @@
-//! The state that the Dask operator has handled: kopf, which it is made of, notes on a thing the state that it handled last. That
-//! is the generation that the operator's kinds lack.
+//! The state that the Dask operator has handled. The operator uses kopf, which stores the last handled state in an annotation.
+//! That replaces the generation that the operator's kinds lack.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ use model::resource::{
 /// Source: `get_scheduler_address` in dask-kubernetes 2026.3.0.
 const DEADLINE: u32 = 300;
 
-/// Returns true if the operator has handled the spec that a thing has now. `None` where nothing is noted, as of an operator that
+/// Returns true if the operator has handled the spec that a resource has now. `None` where nothing is noted, as of an operator that
 /// is made of something else.
 ///
 /// The note is a value, so after the edits A→B→A it looks handled although the operator has seen neither. So a number
@@ -34,10 +34,10 @@ pub(crate) fn scaled_to(group: &Value) -> Option<u64> {
     noted(group)?["spec"]["worker"]["replicas"].as_u64()
 }
 
-/// The waits that stand before all steps of an update that writes a number of workers. The state before the write is the
-/// newest, so the operator comes to it for certain, whatever it left out on the way; and as it differs from what is
-/// written, what is noted afterwards tells the two apart. The cluster comes first: the operator has written the group by
-/// then. Edits that others make and take back before the operator has looked once are not seen.
+/// Returns the waits that stand before all steps of an update that writes a number of workers. The state before the write is the
+/// newest, so the operator comes to it for certain, whatever it left out on the way; and as it differs from what is written, what
+/// is noted afterwards tells the two apart. The cluster comes first: the operator has written the group by then. Edits that
+/// others make and take back before the operator has looked once are not seen.
 pub fn waits_before(action: Action, object: &ObjectId, fields: &[FieldChange], steps: &[Step]) -> Vec<Step> {
     let of_cluster = object.gvk == api::cluster();
     if action != Action::Update || !of_cluster && object.gvk != api::group() {

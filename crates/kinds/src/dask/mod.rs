@@ -1,4 +1,4 @@
-//! Kinds of Dask, and how its pods are built and looked at.
+//! Kinds of Dask, the pods that they create, and their readiness.
 
 pub mod api;
 pub mod autoscaler;

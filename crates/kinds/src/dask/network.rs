@@ -1,4 +1,4 @@
-//! Clients that may connect to the pods of a Dask cluster: one NetworkPolicy for each. Whoever reaches a scheduler runs code.
+//! NetworkPolicies of Dask clusters: the clients that may connect to their pods. Anybody who can reach a scheduler can run code.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,7 +16,7 @@ use crate::scope::{CLIENT_LABEL_PREFIX, OPERATOR_NAME, Scope};
 use model::address::{Address, FieldPath};
 use model::resource::{KindId, Recreation, Resource};
 
-/// The label of a namespace that has its name. Source: the admission of Kubernetes sets it, since 1.21.
+/// The label with the name of a namespace. Source: the admission of Kubernetes sets it, since 1.21.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
 /// Clients that may connect to the pods of a Dask cluster.
@@ -108,12 +108,12 @@ impl JsonSchema for Network {
 }
 
 impl Network {
-    /// Returns true when no policy protects the pods.
+    /// Returns true if no policy protects the pods.
     pub fn is_open(&self) -> bool {
         *self == Self::Open
     }
 
-    /// Others that may connect.
+    /// Returns the peers that the section adds.
     pub fn others(&self) -> &[Peer] {
         match self {
             Self::Open | Self::Closed => &[],
@@ -122,10 +122,10 @@ impl Network {
     }
 }
 
-/// The NetworkPolicy of a cluster; none where it is open.
+/// Lowers the NetworkPolicy of a cluster; `None` if it is open.
 ///
-/// Nothing needs to be said of `kubectl port-forward` and probes: they come from the node of the pod, which is always let in.
-/// Source: the page "Network Policies" of the Kubernetes documentation.
+/// `kubectl port-forward` and probes need no rule: they come from the pod's node, which is always admitted. Source: the page
+/// "Network Policies" of the Kubernetes documentation.
 pub fn lower(cluster: &Resource, network: &Network, origin: &FieldPath, scope: &Scope) -> Option<Resource> {
     let object = cluster.identity.object().filter(|_| !network.is_open())?;
     let (name, namespace) = (object.name.as_str(), object.namespace.as_deref().unwrap_or("default"));

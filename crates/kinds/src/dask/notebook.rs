@@ -29,10 +29,10 @@ use model::resource::{
     Await, Effect, Facts, Gvk, Identity, KindId, Progress, Readiness, Recreation, Resource, Step,
 };
 
-/// Seconds: images of 10 GB are pulled, and GPU nodes may have to be made first.
+/// Seconds: images of 10 GB are pulled, and GPU nodes may have to be created first.
 const DEADLINE: u32 = 1800;
 
-/// Where Jupyter listens.
+/// Jupyter's port.
 const PORT: u16 = 8888;
 
 pub const KIND: Kind = Kind {
@@ -127,7 +127,7 @@ impl Notebook {
     }
 }
 
-/// The image with Jupyter that belongs to one of workers. Sources: the RAPIDS guide ("base" and "notebooks" have the same
+/// Returns the image with Jupyter that belongs to a worker image. Sources: the RAPIDS guide ("base" and "notebooks" have the same
 /// tags) and dask-docker's README.
 pub fn with_jupyter(image: &str) -> String {
     let end = image.rfind(':').filter(|at| !image[*at..].contains('/')).unwrap_or(image.len());
@@ -144,8 +144,8 @@ pub fn with_jupyter(image: &str) -> String {
     known.iter().find_map(|(from, to)| swap(from, to)).unwrap_or_else(|| image.to_owned())
 }
 
-/// An empty password would let everybody in. On the command line it counts more than what an image's own configuration
-/// says. Source: `jupyter_server/auth/identity.py`; tried with jupyter_server 2.
+/// The command of the container. It refuses an empty password, which would admit everybody. Options on the command line take
+/// precedence over an image's configuration. Source: `jupyter_server/auth/identity.py`; tried with jupyter_server 2.
 const START: &str = "test -n \"$JUPYTER_TOKEN\" || { echo 'the password is empty' >&2; exit 1; }
 exec jupyter lab --ip=0.0.0.0 --port=8888 --no-browser --allow-root --IdentityProvider.token=\"$JUPYTER_TOKEN\"";
 
@@ -269,7 +269,7 @@ fn notebook_change_steps(context: &ChangeContext) -> Vec<Step> {
     object_change_steps(context, KindId::Notebook, Facts::None, DEADLINE)
 }
 
-/// The Deployment and its pods.
+/// Reads the Deployment and its pods.
 fn queries(wait: &Await) -> Queries {
     let mut queries = own_object_query(wait);
     let Identity::Object(object) = &wait.identity else { return queries };
@@ -302,7 +302,7 @@ fn readiness(_: &Await, found: &QueryResults) -> Result<Readiness, MissingQuery>
     })
 }
 
-/// A pod whose Secret or key is not there waits forever.
+/// Describes a pod whose Secret or key is missing: it would wait forever.
 fn without_secret(pod: PodState<'_>) -> Option<String> {
     let mut waiting = pod.containers().filter_map(ContainerState::waiting);
     let (_, message) = waiting.find(|(reason, _)| *reason == "CreateContainerConfigError")?;

@@ -19,7 +19,7 @@ use model::address::{Address, FieldPath};
 use model::resource::{External, Gvk, Identity, KindId, ObjectId, Recreation, Resource, Role};
 use model::schema;
 
-/// The release whose rights and custom resource definitions we carry.
+/// The release whose RBAC and CRDs are built in.
 pub const KNOWN: &str = "2026.3.0";
 
 /// The Dask operator.
@@ -116,7 +116,7 @@ impl DaskOperator {
     }
 }
 
-/// Values that the section's own keys stand for, unless `values` says them itself: the controller's image.
+/// Sets the values of the section's own keys, unless `values` has them: the controller's image.
 pub fn own_values(section: &Value, values: &mut Map<String, Value>) {
     let image = section["image"].as_str().map(|image| image.rsplit_once(':').unwrap_or((image, "latest")));
     let version = section["version"].as_str().filter(|version| !version.is_empty());
@@ -129,12 +129,12 @@ pub fn own_values(section: &Value, values: &mut Map<String, Value>) {
     }
 }
 
-/// Lowers `[dask_operator]` with a chart, from the resources that the chart made.
+/// Lowers `[dask_operator]` with a chart, from the resources that the chart rendered.
 pub fn lower_chart(section: &DaskOperator, made: Vec<Resource>, scope: &Scope) -> Vec<Resource> {
     controller::in_order(DASK_OPERATOR, section.namespace(), &section.lifecycle, made, scope)
 }
 
-/// Lowers `[dask_operator]` without a chart: definitions first and established, rights, then the Deployment.
+/// Lowers `[dask_operator]` without a chart: CRDs first, until they are established, then RBAC, then the Deployment.
 pub fn lower(section: &DaskOperator, scope: &Scope) -> Vec<Resource> {
     let maker = OperatorBuilder { section, scope };
     let own = controller::own_namespace(DASK_OPERATOR, section.namespace(), scope);
@@ -153,8 +153,8 @@ pub fn lower(section: &DaskOperator, scope: &Scope) -> Vec<Resource> {
     resources
 }
 
-/// Returns the external things of `[dask_operator]` with `manage = false`. The stack needs its Deployment and definitions; the
-/// rest belongs to it and is left alone.
+/// Returns the external resources of `[dask_operator]` with `manage = false`. The stack needs its Deployment and CRDs; the rest
+/// is left alone.
 pub fn lower_external(section: &DaskOperator, scope: &Scope) -> Vec<External> {
     let external = |mut resource: Resource| {
         let image = resource.body.pointer("/spec/template/spec/containers/0/image").cloned();
@@ -306,7 +306,7 @@ impl OperatorBuilder<'_> {
     }
 }
 
-/// The chart's rules, those that match nothing included: the plan between chart and section stays empty.
+/// Returns the chart's RBAC rules, including those that match nothing, so that a plan from chart to section stays empty.
 fn rules() -> Value {
     let rule = |groups: &[&str], resources: &[&str], verbs: &[&str]| json!({ "apiGroups": groups, "resources": resources, "verbs": verbs });
     json!([

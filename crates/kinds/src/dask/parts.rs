@@ -118,7 +118,7 @@ impl Worker {
     }
 }
 
-/// Both parts, each with the path of the section that describes it.
+/// The scheduler and the workers of a cluster, each with the path of the section that describes it.
 pub(crate) struct Parts<'a> {
     pub image: &'a str,
     pub scheduler: (&'a Scheduler, FieldPath),
@@ -139,8 +139,8 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// Lays labels, annotations and the table `pod` of both over such a spec, whose place in the body is `place`. `provenance`
-    /// learns where everything of their pods comes from.
+    /// Merges the labels, annotations and the table `pod` of both into such a spec, whose path in the body is `path`. Adds the
+    /// provenance of their pods.
     pub fn merge_into(
         &self,
         spec: &mut Value,

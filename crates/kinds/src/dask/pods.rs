@@ -18,12 +18,13 @@ use crate::scope::{DASK_OPERATOR, Scope};
 use model::address::Address;
 use model::resource::{Await, Identity, Progress, Readiness, Resource, Until};
 
-/// The pods of a cluster, or of a job: its cluster is called as it is, and its program's pod is labeled like the others.
+/// Returns the source of the pods of a cluster or of a job: a job's cluster has its name, and its program's pod has the same
+/// labels.
 pub(crate) fn of_cluster(resource: &Resource) -> PodSource {
     labelled(CLUSTER_LABEL, resource)
 }
 
-/// The pods of a group.
+/// Returns the source of the pods of a group.
 pub(crate) fn of_group(resource: &Resource) -> PodSource {
     labelled(GROUP_LABEL, resource)
 }
@@ -33,12 +34,12 @@ fn labelled(label: &str, resource: &Resource) -> PodSource {
     PodSource::Known(pods_labelled(object.namespace.as_deref(), [(label, object.name.as_str())]))
 }
 
-/// Returns the addresses that a Dask thing with these pods follows, including the operator.
+/// Returns the addresses that a Dask resource with these pods depends on, including the operator.
 pub fn dependencies(pods: &[&PodSpecKeys], namespace: &str, scope: &Scope) -> Vec<Address> {
     template::dependencies(pods, namespace, scope.section(DASK_OPERATOR), scope)
 }
 
-/// The PodSpec of a scheduler.
+/// Returns the PodSpec of a scheduler.
 pub fn scheduler(pod_keys: &PodSpecKeys, scope: &Scope) -> Value {
     let args = if pod_keys.args.is_empty() { json!(["dask", "scheduler"]) } else { json!(pod_keys.args) };
     // Ports by name: the schema refuses numbers in probes and services.
@@ -59,7 +60,7 @@ pub fn scheduler(pod_keys: &PodSpecKeys, scope: &Scope) -> Value {
     template::pod(container, pod_keys, scope)
 }
 
-/// The PodSpec of a worker. The two-word commands work in every image; one-word ones were removed in distributed
+/// Returns the PodSpec of a worker. The two-word commands work in every image; one-word ones were removed in distributed
 /// 2026.6.0.
 pub fn worker(pod_keys: &PodSpecKeys, process: &ProcessKeys, scope: &Scope) -> Value {
     let command: &[&str] =
@@ -90,7 +91,7 @@ pub fn worker(pod_keys: &PodSpecKeys, process: &ProcessKeys, scope: &Scope) -> V
     pod
 }
 
-/// The PodSpec of a job's program.
+/// Returns the PodSpec of a job's program.
 pub fn program(pod_keys: &PodSpecKeys, scope: &Scope) -> Value {
     let container = json!({
         "name": "job",
@@ -103,25 +104,25 @@ pub fn program(pod_keys: &PodSpecKeys, scope: &Scope) -> Value {
 
 /// The workers of one group.
 pub struct Workers<'a> {
-    /// The wait; its facts may say how many there must be.
+    /// The wait, whose facts may have the desired number.
     pub wait: &'a Await,
-    /// The live group, which says how many there must be when the number is not the file's.
+    /// The live group, which has the desired number if the file does not own it.
     pub group: &'a Value,
     /// The group's name.
     pub name: &'a str,
     /// Worker Deployments.
     pub workers: &'a Value,
     pub pods: &'a Value,
-    /// The scheduler's report on the workers of the whole cluster, where it was asked.
+    /// The scheduler's report on the workers of the whole cluster, if it was read.
     pub registered: Option<RegisteredWorkers>,
-    /// True if the operator has nothing left to follow: then somebody else set a number other than the desired one.
+    /// True if the operator has handled every edit: then somebody else set a number other than the desired one.
     pub number_is_final: bool,
-    /// The DaskAutoscalers of the namespace, where they were asked for.
+    /// The DaskAutoscalers of the namespace, if they were read.
     pub autoscalers: Option<&'a Value>,
 }
 
-/// Returns the desired number of workers, and whose number that is if it is not the stack's. A kept resource may have
-/// been scaled since, which a plan reports as drift: its workers are no less ready.
+/// Returns the desired number of workers, and its owner if that is not the stack. A kept resource may have been scaled since,
+/// which a plan reports as drift: its workers are no less ready.
 pub fn desired(wait: &Await, group: &Value) -> (u64, String) {
     let live = group["spec"]["worker"]["replicas"].as_u64();
     match (wait.workers(), live) {
@@ -132,7 +133,7 @@ pub fn desired(wait: &Await, group: &Value) -> (u64, String) {
     }
 }
 
-/// How many workers of a group there are, for `status`.
+/// The numbers of workers of a group, for `status`.
 pub struct WorkerCounts {
     desired: u64,
     whose: String,
@@ -143,8 +144,8 @@ pub struct WorkerCounts {
 }
 
 impl WorkerCounts {
-    /// Counts from worker Deployments, from the pods of the Dask cluster, where those of other groups are told apart,
-    /// and from what the scheduler reports if it was asked.
+    /// Counts from worker Deployments, from the pods of the Dask cluster, which include those of other groups, and from the
+    /// scheduler's report if it was read.
     pub fn of(
         wait: &Await,
         group: &Value,
@@ -159,7 +160,7 @@ impl WorkerCounts {
         Self { desired, whose, created: workers.len(), ready, registered, gpus: gpus(own) }
     }
 
-    /// `workers: 2 desired, 2 made, 1 ready`; what a scheduler says that is not ready is of before.
+    /// Returns `workers: 2 desired, 2 made, 1 ready`. The report of a scheduler that is not ready is outdated.
     pub fn line(&self, scheduler_ready: bool) -> String {
         let Self { desired, whose, created: made, ready, registered, gpus } = self;
         let known = registered.as_ref().filter(|_| scheduler_ready).map(RegisteredWorkers::status_line);
@@ -167,7 +168,7 @@ impl WorkerCounts {
         format!("workers: {desired} desired{whose}, {made} created, {ready} ready{known}{held}")
     }
 
-    /// Returns the numbers for programs, by name.
+    /// Returns the numbers by name, for the JSON output.
     pub fn facts(&self) -> [(&'static str, Value); 5] {
         [
             ("workers_wanted", json!(self.desired)),
@@ -193,7 +194,7 @@ fn asks_otherwise(desired: u64) -> Readiness {
 }
 
 impl Workers<'_> {
-    /// Judges whether there are as many workers as desired, and all are ready.
+    /// Returns ready if there are as many workers as desired, and all are ready.
     pub fn ready(&self) -> Readiness {
         let of_group = |worker: &&Value| worker["metadata"]["labels"][GROUP_LABEL] == *self.name;
         let list: Vec<&Value> =
@@ -227,7 +228,7 @@ impl Workers<'_> {
         }
     }
 
-    /// Why the number is not the stack's, though the operator has nothing left to do: it would never become so.
+    /// Describes the other owner of the number, once the operator has nothing left to do: waiting would not help.
     fn second_owner(&self, asked: u64, desired: u64) -> String {
         let Self { group, autoscalers, name, .. } = self;
         let scalers = autoscalers.iter().flat_map(|list| list["items"].as_array()).flatten();
@@ -275,7 +276,7 @@ impl Workers<'_> {
     }
 }
 
-/// The field manager that wrote the number of a group last. Writes through the scale subresource carry no time (seen on
+/// Returns the field manager that wrote the number of a group last. Writes through the scale subresource have no time (seen on
 /// kube-apiserver 1.36), so such a manager counts as the last.
 fn last_writer(group: &Value) -> Option<&str> {
     let entries = group["metadata"]["managedFields"].as_array()?.iter();
@@ -284,7 +285,7 @@ fn last_writer(group: &Value) -> Option<&str> {
     Some(text(&last["manager"])).filter(|manager| !manager.is_empty())
 }
 
-/// Returns the progress of something, with the first of its pods that is held up.
+/// Returns a progress with the first blocked pod of the resource.
 pub(crate) fn with_pods(what: impl Into<String>, pods: &Value, component: &str) -> Progress {
     let mut own =
         PodState::each(pods).filter(|pod| pod.label(COMPONENT_LABEL) == component && !pod.is_ready());

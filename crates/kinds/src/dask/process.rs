@@ -80,7 +80,7 @@ impl Fraction {
         }
     }
 
-    /// `None` for never.
+    /// Returns the fraction; `None` if it is switched off.
     pub fn number(self) -> Option<f64> {
         match self {
             Self::Of(fraction) => Some(fraction),
@@ -98,22 +98,22 @@ impl Fraction {
 }
 
 impl Nanny {
-    /// The fractions that are given, by the names that the file and Dask have for them, in the order in which memory fills.
+    /// Returns the set fractions, by their name in the file and in Dask, in the order in which memory fills.
     pub fn fractions(&self) -> impl Iterator<Item = (&'static str, Fraction)> {
         let Self { enabled: _, target, spill, pause, terminate } = self;
         let rows = [("target", *target), ("spill", *spill), ("pause", *pause), ("terminate", *terminate)];
         rows.into_iter().filter_map(|(name, fraction)| Some((name, fraction?)))
     }
 
-    /// Variables of the configuration of Dask, which the worker inherits from its nanny.
-    /// Source: `distributed.yaml` of distributed 2026.8.0, `distributed.worker.memory`.
+    /// Returns environment variables of Dask's configuration, which the worker inherits from its nanny. Source:
+    /// `distributed.yaml` of distributed 2026.8.0, `distributed.worker.memory`.
     pub fn variables(&self) -> Vec<(String, String)> {
         let name = |key: &str| format!("DASK_DISTRIBUTED__WORKER__MEMORY__{}", key.to_uppercase());
         self.fractions().map(|(key, fraction)| (name(key), fraction.literal())).collect()
     }
 }
 
-/// The first and the last port of `"40000"` or `"40000:40099"`.
+/// Returns the first and the last port of `"40000"` or `"40000:40099"`.
 pub fn ports(text: &str) -> Option<(u16, u16)> {
     let (first, last) = text.split_once(':').unwrap_or((text, text));
     let number = |text: &str| {
@@ -123,7 +123,7 @@ pub fn ports(text: &str) -> Option<(u16, u16)> {
 }
 
 impl ProcessKeys {
-    /// The ports that are given, by their keys.
+    /// Returns the ports that are set, by their keys.
     pub fn port_keys(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let rows = [("worker_port", &self.worker_port), ("nanny_port", &self.nanny_port)];
         rows.into_iter().filter_map(|(key, ports)| Some((key, ports.as_deref()?)))
@@ -134,7 +134,7 @@ impl ProcessKeys {
         self.nanny.as_ref().and_then(|nanny| nanny.enabled) != Some(false)
     }
 
-    /// Options of `dask worker` and `dask cuda worker`, with the keys that they stand for.
+    /// Returns options of `dask worker` and `dask cuda worker`, with the keys that set them.
     pub fn options(&self) -> Vec<(&'static str, &'static str, Option<String>)> {
         let Self { threads, interface, local_directory, .. } = self;
         let rows = [
@@ -146,18 +146,18 @@ impl ProcessKeys {
         given.chain((!self.has_nanny()).then_some(("nanny", "--no-nanny", None))).collect()
     }
 
-    /// The options as arguments.
+    /// Returns the options as arguments.
     pub fn args(&self) -> Vec<String> {
         let options = self.options().into_iter();
         options.flat_map(|(_, option, value)| std::iter::once(option.to_owned()).chain(value)).collect()
     }
 
-    /// Variables of workers.
+    /// Returns the environment variables of workers.
     pub fn variables(&self) -> Vec<(String, String)> {
         self.nanny.as_ref().map(Nanny::variables).unwrap_or_default()
     }
 
-    /// Places of the keys that are given.
+    /// Returns the paths of the keys that are set.
     pub fn places(&self, section: &FieldPath) -> Vec<FieldPath> {
         let Self { threads, processes, interface, local_directory, worker_port, nanny_port, nanny } = self;
         let rows = [

@@ -33,13 +33,13 @@ pub(crate) struct WorkerRequest<'a> {
     pub keys: &'a PodKeys,
     /// The number of workers, and its path in the stack file.
     pub number: (u32, FieldPath),
-    /// How long the nodes last, as it is written.
+    /// The lifetime of the nodes, as it is written.
     pub longest: Option<&'a str>,
-    /// True if the name of the request holds a digest of what it asks for; false for what runs once, where the name is fixed.
+    /// True if the name of the request contains a digest of its content; false for run-once resources, where the name is fixed.
     pub name_by_digest: bool,
 }
 
-/// Requests nodes for the workers of a thing with `capacity`, which then follows the request.
+/// Requests nodes for the workers of a resource with `capacity`, and makes the resource depend on the request.
 pub(crate) fn request_workers(
     capacity: Option<WorkerCapacity>,
     user: &mut Resource,
@@ -55,8 +55,8 @@ pub(crate) fn request_workers(
     Some(made)
 }
 
-/// The PodTemplate and the request for these workers; they get the annotations that name it. Both follow what the thing follows, as the
-/// nodes come last: pods must start within ten minutes.
+/// Returns the PodTemplate and the request for these workers, and adds the annotations that name it to them. Both have the
+/// resource's dependencies, as the nodes come last: pods must start within ten minutes.
 fn request_resources(
     user: &mut Resource,
     request: WorkerRequest<'_>,
@@ -104,7 +104,7 @@ fn request_resources(
     Some(made)
 }
 
-/// Returns the effect of changing an annotation of workers; `None` for other fields. `worker` is the place of the workers.
+/// Returns the effect of changing an annotation of workers; `None` for other fields. `worker` is the path of the workers.
 pub(crate) fn effect(path: &FieldPath, worker: &[&str]) -> Option<(Effect, Option<&'static str>)> {
     let annotations = FieldPath::keys(worker.iter().copied()).key("metadata").key("annotations");
     let names = ANNOTATIONS.iter().any(|name| annotations.key(name).contains(path));
@@ -112,7 +112,7 @@ pub(crate) fn effect(path: &FieldPath, worker: &[&str]) -> Option<(Effect, Optio
     names.then_some((Effect::Replace, Some(why)))
 }
 
-/// Returns true if nodes are requested for the workers of a thing.
+/// Returns true if nodes are requested for the workers of a resource.
 pub fn are_requested(body: &Value) -> bool {
     let names =
         |worker: &Value| ANNOTATIONS.iter().any(|name| !worker["metadata"]["annotations"][*name].is_null());

@@ -1,4 +1,4 @@
-//! Owners of the number of workers: the file, the operator's autoscaler, or people in notebooks. One of them.
+//! Owners of the number of workers: the file, the operator's autoscaler, or people in notebooks.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 /// The number of workers: a number, or who writes it instead of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replicas {
-    /// As many as this: the file writes the number.
+    /// A fixed number, which the file owns.
     Fixed(u32),
-    /// Somebody else writes it.
+    /// Another owner.
     Table(ReplicasTable),
 }
 
@@ -50,7 +50,7 @@ pub enum WorkerCountOwner {
         /// At most.
         max: u32,
     },
-    /// People in notebooks; the file only says how many there are at the beginning.
+    /// People in notebooks; the file only sets the initial number.
     Notebooks(u32),
 }
 
@@ -61,7 +61,7 @@ impl Default for Replicas {
 }
 
 impl Replicas {
-    /// Returns the owner of the number. The rules of the stack have refused mixtures.
+    /// Returns the owner of the number. The rules of the stack refuse contradictions.
     pub fn owner(self) -> WorkerCountOwner {
         match self {
             Self::Fixed(number) => WorkerCountOwner::File(number),
@@ -72,7 +72,7 @@ impl Replicas {
         }
     }
 
-    /// The largest number that the file speaks of.
+    /// Returns the largest number in the file.
     pub fn most(self) -> u32 {
         match self.owner() {
             WorkerCountOwner::File(number) | WorkerCountOwner::Notebooks(number) => number,
@@ -80,8 +80,7 @@ impl Replicas {
         }
     }
 
-    /// `spec.worker.replicas` that the file owns, and the part that is set when the thing is made and then left
-    /// to others.
+    /// Returns `spec.worker.replicas` if the file owns it, and the create-only part.
     pub fn split(self) -> (Option<u32>, Value) {
         let left = |number: u32| json!({ "spec": { "worker": { "replicas": number } } });
         match self.owner() {

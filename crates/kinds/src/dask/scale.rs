@@ -1,4 +1,4 @@
-//! How Dask's workers are scaled: who writes their number, and which live objects hold it.
+//! Scaling of Dask's workers: the owner of their number, and the live objects that have it.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::scale::{ReplicaOwner, ScaleTarget};
 use model::address::FieldPath;
 use model::resource::{Identity, ObjectId, Resource};
 
-/// The number of workers of a cluster or of a group; `all` are the things of the stack.
+/// Returns how a cluster or a group is scaled; `all` are the resources of the stack.
 pub(crate) fn scaled(resource: &Resource, all: &[Resource]) -> Option<ScaleTarget> {
     let Identity::Object(object) = &resource.identity else { return None };
     let path = api::replicas_path();
@@ -40,8 +40,8 @@ pub fn is_autoscaler_of(id: &ObjectId, body: &Value, cluster: &ObjectId) -> bool
         && body["spec"]["cluster"] == cluster.name.as_str()
 }
 
-/// Returns the live objects with a resource's replica count. A DaskCluster's count is that of its default group; its
-/// own is what the file says, and the operator passes a change of it on.
+/// Returns the live objects with a resource's replica count. A DaskCluster's count is that of its default group; its own count is
+/// that of the file, and the operator copies changes of it.
 pub fn scale_objects(object: &ObjectId, number: &ReplicaOwner) -> Vec<ObjectId> {
     if object.gvk != api::cluster() {
         return vec![object.clone()];

@@ -174,7 +174,7 @@ impl DaskService {
         Self { r#type, ..Self::default() }
     }
 
-    /// Annotations of the Service. `gke` says that GKE makes the load balancer.
+    /// Returns the annotations of the Service. `gke`: GKE creates the load balancer.
     pub fn annotations(&self, gke: bool) -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();
         if self.r#type == ServiceType::LoadBalancer && !self.public {
@@ -186,8 +186,8 @@ impl DaskService {
         all
     }
 
-    /// The spec of the Service of a cluster, and where its parts come from. The operator looks its ports up by these
-    /// names, and nothing fills in the selector.
+    /// Returns the spec of a cluster's Service, with provenance. The operator looks its ports up by these names, and does not
+    /// fill in the selector.
     pub fn body(
         &self,
         cluster: &str,

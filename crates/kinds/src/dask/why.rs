@@ -1,4 +1,4 @@
-//! Why things of Dask do not run: what their own pods are, where the stack describes them, and what the operator does.
+//! Why Dask resources do not run: their own pods, the sections that describe these, and the operator.
 
 use serde_json::Value;
 
@@ -8,8 +8,7 @@ use crate::kubernetes::why::{Cause, cause};
 use model::address::FieldPath;
 use model::resource::{Identity, KindId, Resource};
 
-/// The pods of a list that are the thing's own: a DaskCluster's are its scheduler's and those of its
-/// default group.
+/// Returns the pods of a list that are the resource's own: of a DaskCluster those of its scheduler and of its default group.
 pub fn own_pods<'v>(resource: &Resource, answer: &'v Value) -> Vec<&'v Value> {
     let list = match answer["items"].as_array() {
         Some(list) => list.iter().collect(),
@@ -34,7 +33,7 @@ pub fn part_of(resource: &Resource, pod: &Value) -> FieldPath {
     }
 }
 
-/// A thing that its operator does not take up.
+/// Returns the cause for an object that its operator does not handle.
 pub fn unhandled(waits_for: &str, namespace: &str) -> Cause {
     let remedies = vec![
         format!("its log: kubectl -n {namespace} logs deployment/dask-kubernetes-operator --tail 50"),

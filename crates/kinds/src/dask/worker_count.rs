@@ -1,5 +1,5 @@
-//! How many workers a scheduler knows, asked through the API server's proxy: a worker that was made and cannot reach its
-//! scheduler computes nothing.
+//! The number of workers that a scheduler knows, read through the API server's proxy: a worker that cannot reach its scheduler
+//! computes nothing.
 
 use serde_json::{Value, json};
 
@@ -8,14 +8,13 @@ use crate::kubernetes::object::pods_labelled;
 use crate::kubernetes::pod_state::PodState;
 use model::resource::{Api, Query};
 
-/// The scheduler's own counts.
-/// Source: `distributed/http/scheduler/json.py`, a route that is on by default.
+/// Returns the query for the scheduler's own counts. Source: `distributed/http/scheduler/json.py`, a route that is on by default.
 pub fn counts(namespace: Option<&str>, cluster: &str) -> Query {
     let service = api::scheduler_service(namespace, cluster);
     Query { api: Api::Kubernetes, path: format!("{}:http-dashboard/proxy/json/counts.json", service.path()) }
 }
 
-/// All pods of a Dask cluster.
+/// Returns the query for all pods of a Dask cluster.
 pub fn pods(namespace: Option<&str>, cluster: &str) -> Query {
     pods_labelled(namespace, [(CLUSTER_LABEL, cluster)])
 }
@@ -23,19 +22,19 @@ pub fn pods(namespace: Option<&str>, cluster: &str) -> Query {
 /// The scheduler's report on the workers of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RegisteredWorkers {
-    /// How many of the pods that are ready it knows a worker of.
+    /// The numbers of ready pods and of registered workers.
     Counted {
         /// Pods of workers that are ready.
         ready: u64,
-        /// Pods among them whose worker the scheduler knows, as far as counts tell.
+        /// Pods among them whose worker is registered, as far as counts show.
         known: u64,
     },
-    /// It was not asked, or has no counts: why.
+    /// It was not read, or has no counts, for this reason.
     NotReported(String),
 }
 
 impl RegisteredWorkers {
-    /// Counts the registered workers from the pods of a whole cluster and what [`counts`] found.
+    /// Counts the registered workers from the pods of a whole cluster and the result of [`counts`].
     pub fn of(pods: &Value, counts: &Value) -> Self {
         let Some(workers) = counts["workers"].as_u64() else {
             let why = counts
@@ -71,7 +70,7 @@ impl RegisteredWorkers {
         }
     }
 
-    /// Returns the number of registered workers for programs; `null` when the scheduler was not asked.
+    /// Returns the number of registered workers for the JSON output; `null` if the scheduler was not read.
     pub fn fact(&self) -> Value {
         match self {
             Self::Counted { known, .. } => json!(known),

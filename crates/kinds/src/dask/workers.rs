@@ -19,18 +19,18 @@ use crate::kubernetes::object::gvk;
 use crate::kubernetes::workload::deployment_ready;
 use model::resource::{Action, Await, Facts, Identity, KindId, ObjectId, Readiness, Step, Until};
 
-/// Seconds in which the operator notes a number: it retries after a minute.
+/// Seconds until the operator has noted a number: it retries after a minute.
 const PICKUP_TIMEOUT: u32 = 300;
 
 type Objects = BTreeMap<ObjectId, Value>;
 
-/// The steps of a change, with those before them that are about workers.
+/// Returns the steps of a change, beginning with those about workers.
 pub(crate) fn change_steps(context: &ChangeContext, kind: KindId, own: Vec<Step>) -> Vec<Step> {
     let is_wait = |step: &Step| matches!(step, Step::Await(_));
     let alone = context.defect.is_some_and(|defect| defect.repair_only);
     let mut steps: Vec<Step> = context.defect.map(|defect| defect.steps.clone()).unwrap_or_default();
     steps.extend(deletes(&deleted_workers(context)));
-    // Nothing of the thing itself differs: it is not written.
+    // The resource itself does not differ: it is not written.
     steps.extend(own.into_iter().filter(|step| !alone || is_wait(step)));
     if let Some(object) = context.object() {
         steps.splice(..0, waits_before(context.action, object, context.fields, &steps));
@@ -44,7 +44,7 @@ pub(crate) fn change_steps(context: &ChangeContext, kind: KindId, own: Vec<Step>
     steps
 }
 
-/// Deletes of workers by name, as the plan saw them.
+/// Returns deletes of workers by name, as the plan saw them.
 pub fn deletes(workers: &[(ObjectId, Value)]) -> Vec<Step> {
     workers.iter().map(|(object, live)| Step::Call(delete_call(object, live))).collect()
 }
@@ -63,13 +63,13 @@ pub(crate) fn find_defect(context: &ChangeContext) -> Option<Defect> {
     Some(Defect { steps, repair_only: alone, ..Defect::of(context, why) })
 }
 
-/// The group whose number is a cluster's or a group's own.
+/// Returns the group whose number is that of a cluster or a group.
 fn group_of(object: &ObjectId) -> Option<ObjectId> {
     let group = if object.gvk == api::cluster() { api::default_group(object) } else { object.clone() };
     (group.gvk == api::group()).then_some(group)
 }
 
-/// Deployments beside a group.
+/// Returns the Deployments in the namespace of a group.
 fn deployments<'v>(inside: &'v Objects, group: &ObjectId) -> Vec<(&'v ObjectId, &'v Value)> {
     let gvk = gvk("apps", "v1", "Deployment", "deployments");
     let first = ObjectId { gvk, namespace: group.namespace.clone(), name: String::new() };
@@ -101,7 +101,7 @@ fn orphaned_deployments(
     (!left.is_empty()).then(|| (why, deletes(&left)))
 }
 
-/// The worker Deployments of a group that are more than desired: those that are not ready first, then the youngest.
+/// Returns the worker Deployments of a group beyond the desired number: first those that are not ready, then the youngest.
 fn too_many(desired: u64, group: &str, deployments: &[(&ObjectId, &Value)]) -> Vec<(ObjectId, Value)> {
     let own = |(_, live): &&(&ObjectId, &Value)| {
         live["metadata"]["labels"][GROUP_LABEL] == group && !is_terminating(live)
@@ -115,9 +115,9 @@ fn too_many(desired: u64, group: &str, deployments: &[(&ObjectId, &Value)]) -> V
     go.into_iter().map(|(object, live)| (object.clone(), live.clone())).collect()
 }
 
-/// The workers that go when a DaskCluster or a group falls in number, where the cluster has workers of several groups: the
-/// operator would ask the scheduler, which chooses among those of all groups.
-/// Source: `retire_workers` in dask-kubernetes 2026.3.0; issue 914.
+/// Returns the workers to delete when the number of a DaskCluster or a group falls and the cluster has workers of several groups:
+/// the operator would ask the scheduler, which chooses among those of all groups. Source: `retire_workers` in dask-kubernetes
+/// 2026.3.0; issue 914.
 pub(crate) fn deleted_workers(context: &ChangeContext) -> Vec<(ObjectId, Value)> {
     let path = api::replicas_path();
     let falls =
@@ -140,8 +140,8 @@ pub(crate) fn deleted_workers(context: &ChangeContext) -> Vec<(ObjectId, Value)>
     if several { too_many(to, &group.name, &workers) } else { Vec::new() }
 }
 
-/// Scheduler, its Service and the default group of a cluster: it is told to make what is missing, and touches nothing that
-/// is there.
+/// Returns the steps that recreate a lost scheduler, its Service or the default group: the operator is told to create missing
+/// children, and changes no others.
 fn lost_children(
     context: &ChangeContext,
     cluster: &ObjectId,
@@ -175,8 +175,8 @@ fn lost_children(
     Some((why, vec![Step::Call(repair_call(cluster, context.owner, body))]))
 }
 
-/// Workers of a group that the operator takes for made. A number that comes down to those that there are and goes up again
-/// makes the rest, and retires nobody.
+/// Returns the steps that recreate workers which the operator counts as created. A number that falls to the existing workers and
+/// rises again creates the others, and retires nobody.
 fn lost_workers(context: &ChangeContext, group: &ObjectId, inside: &Objects) -> Option<(String, Vec<Step>)> {
     let live = inside.get(group)?;
     let desired = live["spec"]["worker"]["replicas"].as_u64()?;

@@ -1,5 +1,5 @@
-//! Fields of the GKE API that no key of a section has: what `schemas/gke-fields.tsv` says of them, as rules and requests.
-//! `[cluster.api]` and `[node_pool.NAME.api]` say them, and rows of [`super::field`] that name no call of their own.
+//! Fields of the GKE API without a key of their own: the rules and requests of `schemas/gke-fields.tsv`. They are for
+//! `[cluster.api]` and `[node_pool.NAME.api]`, and for rows of [`super::field`] that name no call of their own.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -45,7 +45,7 @@ pub fn is_changed_by_request(message: Message, field: &FieldPath) -> bool {
     rules.into_iter().any(|(_, rule)| rule.update != Update::Never)
 }
 
-/// The rows of a section, and rules for what else the bodies say.
+/// Returns the rows of a section, and rules for the other fields of the bodies.
 pub fn rules(message: Message, rows: &[&'static Rule], bodies: &[&Value]) -> Vec<&'static Rule> {
     let mut all: BTreeMap<&str, &'static Rule> = BTreeMap::new();
     let covered: Vec<FieldPath> = rows.iter().map(|rule| rule.path()).collect();
@@ -77,8 +77,8 @@ fn said(
     }
 }
 
-/// Compares what is desired with what is live, under the rows of a section and the list of the API's fields. `last` is
-/// what we set last, where the record knows it.
+/// Compares the desired with the live resource, under the rows of a section and the list of the API's fields. `last` is what was
+/// last set, if the record has it.
 pub fn compared(
     message: Message,
     rows: &[&'static Rule],
@@ -95,7 +95,7 @@ pub fn compared(
     compared
 }
 
-/// A live thing with the names that GKE leaves out of its answers, where one is desired: `LEGACY_DATAPATH` for no
+/// Returns a live resource with the names that GKE leaves out of its responses, if one is desired: `LEGACY_DATAPATH` for no
 /// `datapathProvider`, and `UNSPECIFIED` for `releaseChannel: {}` of a cluster without a channel.
 fn answered(message: Message, desired: &Value, live: &Value) -> Value {
     let mut answered = live.clone();
@@ -131,7 +131,7 @@ fn is_excluded(path: &FieldPath, desired: &Value) -> bool {
     beside.is_some_and(|beside| beside.keys().any(|key| other(&key)))
 }
 
-/// Returns the paths of what a section sets under `api`. It descends into tables, down to fields compared as a whole.
+/// Returns the paths of the fields that a section sets under `api`. It descends into tables, down to fields compared as a whole.
 pub fn leaves(message: Message, api: &Map<String, Value>) -> Vec<FieldPath> {
     let mut found = Vec::new();
     for (key, value) in api {
@@ -172,7 +172,7 @@ pub fn merge_into_body(
     leaves(message, api).into_iter().map(|leaf| (leaf.clone(), place(&leaf))).collect()
 }
 
-/// Returns the fields of a live thing that somebody chose, as a section's `api` has them. Fields of `covered`, output-only
+/// Returns the fields of a live resource that somebody chose, as a section's `api` has them. Fields of `covered`, output-only
 /// fields and values that GKE fills in are left out.
 pub fn import(message: Message, covered: &[FieldPath], live: &Value) -> Map<String, Value> {
     let mut found = Value::Object(Map::new());
@@ -207,8 +207,8 @@ fn chosen(message: Message, covered: &[FieldPath], live: &Value, path: &FieldPat
     }
 }
 
-/// Returns true if GKE fills in a value: `yes: true` states it whole, `yes: the channel's default` leaves it open. The first
-/// name of an enumeration means that nobody chose one; some versions write it out (recorded: `HPA_PROFILE_UNSPECIFIED` of 1.33).
+/// Returns true if GKE fills in a value: `yes: true` gives the value, `yes: the channel's default` leaves it open. The first name
+/// of an enumeration means that nobody chose one; some versions write it out (recorded: `HPA_PROFILE_UNSPECIFIED` of 1.33).
 fn filled_in(field: &GkeField, live: &Value) -> bool {
     if field.is_name() && live.as_str().is_some_and(|name| name.ends_with("_UNSPECIFIED")) {
         return true;
@@ -239,8 +239,8 @@ pub fn merge(below: &mut Value, above: &Value) {
     }
 }
 
-/// The requests that change what `touched` rules are about, one for each field of an update: the API takes one at a time
-/// of a cluster, and of a pool every client that is known sends them so.
+/// Returns the requests that change the fields of `touched` rules, one for each field of an update: the API takes one field at a
+/// time for a cluster, and all known clients send those of pools the same way.
 ///
 /// Updates come before methods: the addon of network policies is switched on before the policies are.
 pub fn requests(message: Message, touched: &[&Rule], body: &Value, live: &Value, path: &str) -> Vec<Step> {
@@ -255,11 +255,11 @@ pub fn requests(message: Message, touched: &[&Rule], body: &Value, live: &Value,
     calls.into_values().map(|of| request(message, of, body, live, path)).collect()
 }
 
-/// Fields that exclude each other: what is desired takes the place of the others.
-/// Source: googleapis `cluster_service.proto`, `MaintenanceWindow.policy`, a oneof.
+/// Fields that exclude each other: a desired one replaces the others. Source: googleapis `cluster_service.proto`,
+/// `MaintenanceWindow.policy`, a oneof.
 const ONE_OF: [&str; 3] = ["dailyMaintenanceWindow", "recurringWindow", "recurringMaintenanceWindow"];
 
-/// Takes out of a live value what excludes something desired.
+/// Removes fields from a live value that a desired field excludes.
 fn exclude(live: &mut Value, desired: &Value) {
     let (Some(live), Some(desired)) = (live.as_object_mut(), desired.as_object()) else { return };
     if ONE_OF.iter().any(|name| desired.contains_key(*name)) {
@@ -272,7 +272,7 @@ fn exclude(live: &mut Value, desired: &Value) {
     }
 }
 
-/// Takes out of a live value at a place what GKE alone sets: a request that sent it back would be answered by luck.
+/// Removes output-only fields below a path from a live value: GKE's response to a request with them is not known.
 fn settable(message: Message, at: &FieldPath, live: &mut Value) {
     let is_answer = |place: &FieldPath| {
         gke_field(message, &place.to_string()).is_some_and(|field| field.change == GkeChange::Output)

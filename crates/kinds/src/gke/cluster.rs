@@ -32,7 +32,7 @@ pub use template::features;
 /// Seconds: clusters take 3 to 9 minutes, and longer while GKE repairs.
 const DEADLINE: u32 = 2700;
 
-/// Duration of creating one, according to issues of Google's providers for Terraform and Config Connector.
+/// The usual duration of creating one, according to issues of Google's providers for Terraform and Config Connector.
 const USUAL: DurationEstimate = DurationEstimate { least: 3 * 60, most: 9 * 60 };
 
 /// GKE clusters.
@@ -47,7 +47,7 @@ pub const KIND: Kind = Kind {
     ..Kind::DEFAULT
 };
 
-/// `zonal, stable channel`.
+/// Returns `zonal, stable channel`.
 fn about(resource: &Resource) -> Vec<String> {
     let zonal = match &resource.identity {
         Identity::Cluster(cluster) => catalog::region_of(&cluster.location).is_some(),
@@ -101,7 +101,7 @@ fn resource(section: &Cluster, name: &ClusterName, scope: &Scope, maker: Managed
     }
 }
 
-/// A live cluster in a few words.
+/// Summarizes a live cluster.
 pub fn summary(live: &Value) -> String {
     let channel = text(&live["releaseChannel"]["channel"]).to_lowercase();
     let parts = [text(&live["status"]), text(&live["currentMasterVersion"]), &channel];
@@ -139,7 +139,7 @@ fn change_steps(context: &ChangeContext) -> Vec<Step> {
     }
 }
 
-/// One call for each field: the API takes exactly one `desired…` at a time.
+/// Returns one call for each field: the API takes exactly one `desired…` at a time.
 fn updates(context: &ChangeContext, name: &ClusterName) -> Vec<Step> {
     let (body, live) = (context.body(), context.live.unwrap_or(&Value::Null));
     let touched = |rule: &&Rule| sent_changes(context.fields).any(|field| rule.path().contains(&field.path));
@@ -173,8 +173,8 @@ fn updates(context: &ChangeContext, name: &ClusterName) -> Vec<Step> {
     steps
 }
 
-/// RUNNING is ready; RECONCILING is a running cluster that GKE works on; the control plane of a DEGRADED one answers, and
-/// gcloud warns and goes on; ERROR is deleted by GKE later.
+/// Returns the readiness. RUNNING is ready; RECONCILING is a running cluster that GKE works on; the control plane of a DEGRADED
+/// one answers, and gcloud warns and continues; ERROR is deleted by GKE later.
 fn readiness(cluster: &Value) -> Readiness {
     match text(&cluster["status"]) {
         "RUNNING" | "RECONCILING" => Readiness::Ready,

@@ -1,8 +1,8 @@
-//! How a thing of the GKE API is compared: field by field, under a table of rules.
+//! Comparison of a resource of the GKE API, field by field, under a table of rules.
 //!
-//! The API keeps no owner of a field and fills in what was not said. So a field is compared only when we
-//! say it, in the way that fits it, and entries of maps and lists are taken out only when the record knows
-//! that we put them in. Fields without a rule are refused: their effect is not known.
+//! The API keeps no owner of a field and fills in missing values. So a field is compared only if the stack sets it, in the way
+//! that its rule says, and entries of maps and lists are removed only if the record knows that the stack added them. Fields
+//! without a rule are refused: their effect is not known.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ impl FingerprintInput {
         let _ = serde_json::to_writer(&mut self.0, live);
     }
 
-    /// `path=value` for each, behind a newline.
+    /// Returns `path=value` for each, after a newline.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -47,11 +47,11 @@ pub struct Compared {
     pub changes: Vec<FieldChange>,
     /// Every live value that was compared, for the fingerprint.
     pub fingerprint_input: FingerprintInput,
-    /// Fields that differ and that another tool applies, and its field manager.
+    /// Fields that differ and that another tool applies, with its field manager.
     pub others: Vec<(FieldPath, String)>,
 }
 
-/// Compares what is desired with what is live under rules. `last` is what we set last, where the record knows it.
+/// Compares the desired with the live resource under rules. `last` is what was last set, if the record has it.
 pub fn compare(rules: &[&Rule], desired: &Value, live: &Value, last: Option<&Value>) -> Compared {
     let mut compared = Compared::default();
     for rule in rules {
@@ -107,8 +107,8 @@ pub fn compare(rules: &[&Rule], desired: &Value, live: &Value, last: Option<&Val
     compared
 }
 
-/// Entries of maps and lists that we did not put in, of things that the record knows, by path. What Google's own
-/// controllers put in is not among them.
+/// Returns entries of maps and lists that the stack did not add, of recorded resources, by path. Entries of Google's own
+/// controllers are left out.
 pub fn set_by_others(rules: &[&Rule], last: &Value, live: &Value) -> Vec<(FieldPath, Value)> {
     let mut found = Vec::new();
     for rule in rules {
@@ -177,8 +177,8 @@ pub fn reaches(version: &str, desired: &str) -> bool {
     !given || have.is_empty() || have.iter().take(want.len()).ge(want.iter())
 }
 
-/// Labels and taints that GKE puts on what it makes. Source: recorded node pools; `nvidia.com/gpu` is its taint of GPU
-/// pools.
+/// Returns true for labels and taints that GKE adds to its resources. Source: recorded node pools; `nvidia.com/gpu` is its taint
+/// of GPU pools.
 fn is_googles(key: &str) -> bool {
     key.starts_with("goog-")
         || key.contains("google.com/")
@@ -200,7 +200,7 @@ impl Compared {
         });
     }
 
-    /// A field that is no longer desired is left as it is: there is no default to go back to.
+    /// Compares one field. A field that is no longer desired keeps its value: there is no default to return to.
     fn field(&mut self, rule: &Rule, path: FieldPath, want: &Value, have: &Value, equal: bool) {
         if want.is_null() || equal {
             return;
@@ -230,7 +230,7 @@ impl Compared {
         }
     }
 
-    /// A list that is no longer said loses what we put in.
+    /// Reports a list that is no longer desired: it loses the entries that the stack added.
     fn given_up(&mut self, rule: &Rule, path: FieldPath, have: &Value, before: &Value) {
         let ours = |item: &Value| before.as_array().is_some_and(|before| before.contains(item));
         let live: Vec<Value> = have.as_array().cloned().unwrap_or_default();
@@ -272,8 +272,8 @@ impl Compared {
         }
     }
 
-    /// Source: facts on nodePools.update: "Accelerator count: 1 should not be updated."; an empty list is
-    /// ignored and takes nothing away; driver version and sharing are changed in place.
+    /// Compares GPUs. Source: facts on nodePools.update: "Accelerator count: 1 should not be updated."; an empty list is ignored
+    /// and removes nothing; driver version and sharing are changed in place.
     fn accelerators(&mut self, rule: &Rule, path: &FieldPath, want: &Value, have: &Value) {
         let fixed = |note| Rule { effect: Effect::Replace, note: Some(note), ..*rule };
         let (want, have) = (&want[0], &have[0]);
@@ -322,7 +322,7 @@ fn says_nothing(value: &Value) -> bool {
     value.as_object().is_some_and(|table| table.values().all(says_nothing))
 }
 
-/// Fields that a call changes; what stays as it is although it is no longer said is not among them.
+/// Returns the fields that a call changes. Fields that keep their value although they are no longer desired are left out.
 pub fn sent_changes(changes: &[FieldChange]) -> impl Iterator<Item = &FieldChange> {
     changes.iter().filter(|change| change.effect != Effect::Ignored)
 }
@@ -339,7 +339,8 @@ pub fn blank(value: &Value) -> bool {
     }
 }
 
-/// Equality for proto3 JSON: what we say must be there, what the server adds does not count.
+/// Returns true if values are equal under proto3 JSON: what the stack sets must be there, and what the server adds does not
+/// count.
 fn same(want: &Value, have: &Value) -> bool {
     match (want, have) {
         (want, have) if blank(want) || blank(have) => blank(want) && blank(have),
@@ -360,7 +361,7 @@ fn sorted(list: &Value) -> Vec<String> {
     items
 }
 
-/// The whole map to send where the API replaces it: what is live and not ours stays, ours is as desired.
+/// Returns the whole map to send, as the API replaces it: live entries of others stay, and the stack's are as desired.
 pub fn merged_entries(want: &Value, live: &Value, changes: &[FieldChange], at: &FieldPath) -> Value {
     let mut all = live.as_object().cloned().unwrap_or_default();
     for change in changes.iter().filter(|change| at.contains(&change.path) && change.after.is_none()) {
@@ -386,7 +387,7 @@ pub fn merged_taints(want: &Value, live: &Value, changes: &[FieldChange], at: &F
     kept.chain(want.as_array().into_iter().flatten()).cloned().collect()
 }
 
-/// Sets a value at a place; tables on the way are made.
+/// Sets a value at a path; missing tables are created.
 pub(super) fn put(body: &mut Value, path: &FieldPath, value: Value) {
     let place = path.segments().iter().fold(body, |place, segment| match segment {
         Segment::Key(key) => &mut place[key.as_str()],
@@ -395,12 +396,12 @@ pub(super) fn put(body: &mut Value, path: &FieldPath, value: Value) {
     *place = value;
 }
 
-/// One request to GKE.
+/// Returns one request to GKE.
 pub(super) fn call(method: Method, path: String, body: Option<Value>) -> Step {
     Step::Call(Call { api: Api::Gke, method, path, body: body.map(JsonText::from), deferred: Vec::new() })
 }
 
-/// Google Cloud labels of a thing: those that the file gives, and those that say whose it is.
+/// Returns the Google Cloud labels of a resource: those of the file, and the ownership labels.
 pub fn owned_labels(given: &BTreeMap<String, String>, owner: &Owner) -> Value {
     let mut labels = json!(given);
     labels[LABEL_STACK] = json!(owner.stack);

@@ -1,4 +1,4 @@
-//! Words of the stack file for words of the GKE API, and how long something lasts.
+//! Enumerations: words of the stack file with their names in the GKE API; and durations.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::json::text;
 pub use crate::short_forms::seconds;
 
-/// A choice of words, each with the API's.
+/// Declares an enumeration: words of the stack file, each with its name in the API.
 macro_rules! words {
     ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $word:ident = $api:literal,)* }) => {
         $(#[$about])*
@@ -16,12 +16,12 @@ macro_rules! words {
         pub enum $name { $($(#[$doc])* $word,)* }
 
         impl $name {
-            /// The API's word.
+            /// Returns the API's name.
             pub fn api(self) -> Value {
                 match self { $(Self::$word => json!($api),)* }
             }
 
-            /// The word for one of the API's; `None` for one that no key has.
+            /// Returns the word for a name of the API; `None` if no key has one.
             pub fn of(live: &Value) -> Option<Self> {
                 match text(live) { $($api => Some(Self::$word),)* _ => None }
             }
@@ -193,8 +193,7 @@ words! {
     }
 }
 
-/// Returns a duration as protocol JSON has it: `604800s`. A text that is no duration stays as it is, and a rule
-/// reports it.
+/// Returns a duration as protocol JSON has it: `604800s`. A text that is no duration is returned as it is, and a rule reports it.
 pub fn to_proto_duration(text: &str) -> Value {
     seconds(text).map_or_else(|| json!(text), |seconds| json!(format!("{seconds}s")))
 }
@@ -207,8 +206,8 @@ pub fn from_proto_duration(live: &Value) -> Option<String> {
     Some(whole.map_or_else(|| format!("{seconds}s"), |(unit, name)| format!("{}{name}", seconds / unit)))
 }
 
-/// Renames the keys of a table to the API's fields: `pod_pids_limit` to `podPidsLimit`. 64-bit numbers, which `wide`
-/// names, become texts.
+/// Renames the keys of a table to the API's fields: `pod_pids_limit` to `podPidsLimit`. 64-bit numbers, which `wide` names,
+/// become strings.
 pub fn to_api_keys(table: &impl Serialize, wide: &[&str]) -> Value {
     rename_keys(&serde_json::to_value(table).unwrap_or_default(), &|key| to_camel(key), &|key, value| {
         let wide = wide.contains(&key) && value.is_number();

@@ -1,5 +1,5 @@
-//! Fields of sections that the GKE API has: one row says where the section has a field and where the API has it, how it
-//! is compared, what changing it does and by which call, what a stack sends of it, and how a live value is said.
+//! Fields that both a section and the GKE API have. A row has the field's name in both, its comparison, the effect and call of a
+//! change, the value that the stack sends, and the import of a live value.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub struct Field<S: 'static> {
     pub rule: RuleSource,
     /// The value that the section sets; `None` when it sets none.
     pub from_section: fn(&S) -> Option<Value>,
-    /// The value that is sent for a thing owned by the stack, where that is more than the section sets.
+    /// The value that is sent for a resource of the stack, if that is more than the section sets.
     pub to_api: fn(&S, &Scope) -> Option<Value>,
     /// Imports a live value into the section unless it is the default.
     pub import: fn(&mut S, &Value),
@@ -39,14 +39,14 @@ impl<S> Field<S> {
 }
 
 impl<S> Field<S> {
-    /// The place in the API.
+    /// Returns the path in the API.
     pub fn path(&self) -> FieldPath {
         self.rule.path()
     }
 }
 
 impl RuleSource {
-    /// The place in the API.
+    /// Returns the path in the API.
     pub fn path(&self) -> FieldPath {
         match self {
             Self::Explicit(rule) => rule.path(),
@@ -55,7 +55,7 @@ impl RuleSource {
     }
 }
 
-/// How a field is compared and changed.
+/// The rule by which a field is compared and changed.
 pub enum RuleSource {
     Explicit(Rule),
     /// The rule that `schemas/gke-fields.tsv` has for this path.
@@ -73,8 +73,8 @@ pub const fn rule(
     RuleSource::Explicit(Rule { path, comparison, effect, update, note })
 }
 
-/// A row of a key whose value is a switch, a number, a text, or has the API's value as `api` and comes back by `of`; for
-/// what changing it does the list of the API's fields is asked.
+/// Builds the row of a key with a switch, a number, a string, or an enumeration of [`super::enums`]. The effect of a change is
+/// that of `schemas/gke-fields.tsv`.
 macro_rules! listed {
     ($key:ident: switch, $path:literal) => {
         listed!($key, $path, |on: &bool| serde_json::Value::Bool(*on), |live: &serde_json::Value| live
@@ -115,18 +115,18 @@ macro_rules! listed {
 }
 pub(super) use listed;
 
-/// Reads a number that may be a text.
+/// Reads a number that may be a string.
 pub fn as_u32(live: &Value) -> Option<u32> {
     number(live).and_then(|number| u32::try_from(number).ok())
 }
 
-/// The party that makes and owns a thing.
+/// The owner of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ManagedBy {
-    /// The stack makes it: what plans reason about is said explicitly, so that an offline plan does not depend on a
+    /// The stack creates it. Values that plans depend on are set explicitly, so that an offline plan does not depend on a
     /// server's version.
     Stack,
-    /// Others own it: what is given is compared, nothing else.
+    /// Others own it: only values that the section sets are compared.
     Others,
 }
 
@@ -142,7 +142,7 @@ pub const fn count<S>(fields: &[Field<S>]) -> usize {
     count
 }
 
-/// The rules that fields have of their own.
+/// Returns the rules that fields have of their own.
 pub const fn rules<S, const N: usize>(fields: &'static [Field<S>]) -> [&'static Rule; N] {
     const NONE: Rule = Rule {
         path: "",
@@ -217,8 +217,8 @@ pub fn covers<S>(message: Message, field: &Field<S>, section: &S) -> Vec<FieldPa
     }
 }
 
-/// The value of a field of an update request. Maps and lists are replaced whole by the API, so what others put in is sent
-/// along; they stand in messages of their own there.
+/// Returns the value of a field of an update request. The API replaces maps and lists as a whole, so entries of others are
+/// included; they are wrapped in messages there.
 pub fn updated(rule: &Rule, body: &Value, live: &Value, changes: &[FieldChange]) -> Value {
     let (at, null) = (rule.path(), Value::Null);
     let (want, have) = (at.find(body).unwrap_or(&null), at.find(live).unwrap_or(&null));
@@ -264,18 +264,18 @@ pub fn strings<'v>(list: impl IntoIterator<Item = &'v Value>) -> Vec<String> {
     list.into_iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// Returns a live text unless it is empty or the default.
+/// Returns a live string unless it is empty or the default.
 pub fn unless_default(default: &str, live: &Value) -> Option<String> {
     live.as_str().filter(|text| !text.is_empty() && !text.eq_ignore_ascii_case(default)).map(str::to_owned)
 }
 
-/// Entries of a map of texts.
+/// Returns the entries of a map of strings.
 pub fn pairs(live: &Value) -> impl Iterator<Item = (String, String)> {
     let pairs = live.as_object().into_iter().flatten();
     pairs.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
 }
 
-/// Google Cloud labels that people put there: GKE's own and those of stacks are left out.
+/// Returns the Google Cloud labels that people set, without GKE's own and those of stacks.
 pub fn google_labels(live: &Value) -> BTreeMap<String, String> {
     let marks = |key: &str| key == LABEL_STACK || key == LABEL_ID || key.starts_with("goog-");
     pairs(live).filter(|(key, _)| !marks(key)).collect()

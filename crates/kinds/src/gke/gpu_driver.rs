@@ -1,4 +1,4 @@
-//! The NVIDIA driver: GKE's own, or the installer DaemonSet, whose gate is allocatable GPUs.
+//! The NVIDIA driver: GKE's own, or the installer DaemonSet, which is ready once nodes have allocatable GPUs.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -61,7 +61,7 @@ impl Section for GpuDriver {
     }
 }
 
-/// Returns the DaemonSet of `[gpu_driver]`; `None` when GKE or others install the driver: the pools say so.
+/// Returns the DaemonSet of `[gpu_driver]`; `None` if GKE or others install the driver, which the pools then say.
 pub fn lower(section: &GpuDriver, scope: &Scope) -> Option<Resource> {
     let GpuDriver { install, manage: _, lifecycle } = section;
     if *install != DriverInstall::Daemonset {
@@ -98,9 +98,9 @@ pub fn lower_external(section: &GpuDriver, scope: &Scope) -> Option<Resource> {
     Some(resource)
 }
 
-/// The installer for the newest driver of a node's Container-Optimized OS build.
-/// Source: GoogleCloudPlatform/container-engine-accelerators at 992db81,
-/// `nvidia-driver-installer/cos/daemonset-preloaded-latest.yaml`: values from there, text our own.
+/// Returns the installer for the newest driver of a node's Container-Optimized OS build. Source:
+/// GoogleCloudPlatform/container-engine-accelerators at 992db81, `nvidia-driver-installer/cos/daemonset-preloaded-latest.yaml`:
+/// values from there, text our own.
 fn daemon_set(scope: &Scope) -> Value {
     let mut labels = scope.shared_labels();
     labels["k8s-app"] = json!(DRIVER_INSTALLER);
@@ -160,7 +160,7 @@ fn env(pairs: &[(&str, &str)]) -> Value {
     pairs.iter().map(|(name, value)| json!({ "name": name, "value": value })).collect()
 }
 
-/// A driver that is loaded already is left alone: the installer never upgrades one in place.
+/// The script of the installer. A loaded driver is left alone: the installer never upgrades one in place.
 const INSTALL: &str = "set -o errexit
 if grep -q '^nvidia ' /proc/modules; then
   echo 'a driver is loaded already'
@@ -221,8 +221,8 @@ fn queries(wait: &Await) -> Queries {
     queries
 }
 
-/// Rolled out, and every GPU node has GPUs to give. A DaemonSet without pods is right only where every GPU
-/// node says that GKE installed its driver; else it is a stall.
+/// Returns ready once it is rolled out and every GPU node has allocatable GPUs. A DaemonSet without pods is ready only if GKE
+/// installed the driver on every GPU node; otherwise it is stalled.
 fn readiness(_: &Await, found: &QueryResults) -> Result<Readiness, MissingQuery> {
     let nodes = found.get(Neighbor::Nodes)?;
     match daemon_set_ready(found.own_object()) {

@@ -33,7 +33,7 @@ pub use ready::{is_autoprovisioned, live_gpus, summary};
 pub use section::{DriverVersion, ForRequests, NodePool, Surge};
 pub use template::{has_other_device_plugin, settings};
 
-/// Duration of creating one with nodes, according to issues of Google's provider for Terraform.
+/// The usual duration of creating one with nodes, according to issues of Google's provider for Terraform.
 const USUAL: DurationEstimate = DurationEstimate { least: 90, most: 7 * 60 };
 
 /// GKE node pools.
@@ -53,18 +53,18 @@ pub const KIND: Kind = Kind {
     ..Kind::DEFAULT
 };
 
-/// The fields that decide how the machines are bought.
+/// The fields of the provisioning model.
 const BOUGHT: [&str; 4] =
     ["config.spot", "config.flexStart", "queuedProvisioning.enabled", "config.reservationAffinity"];
 
-/// Returns the usual duration. A pool that is created with its cluster counts there; for one without nodes nothing is
-/// known.
+/// Returns the usual duration. A pool that is created with its cluster counts there; for one without nodes the duration is
+/// unknown.
 fn estimate(context: &ChangeContext) -> Option<DurationEstimate> {
     (context.inline_pool.is_none() && !starts_empty(context.body())).then_some(USUAL)
 }
 
-/// A pool without nodes, to which nothing brings any. GKE refuses to turn the autoscaler of pools off that wait for
-/// capacity; what waits there takes no nodes without a request of its own.
+/// Sets a pool to no nodes, and prevents scale-up. GKE refuses to turn off the autoscaler of pools that wait for capacity, but
+/// those get no nodes without a request.
 fn emptied(body: &mut Value) {
     let waits = body["queuedProvisioning"]["enabled"] == true || body["config"]["flexStart"] == true;
     if !waits {
@@ -93,7 +93,7 @@ pub fn lower(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope
     resource
 }
 
-/// All capacity options of `[node_pool.KEY]`; `None` without `capacity`.
+/// Returns all capacity options of `[node_pool.KEY]`; `None` without `capacity`.
 pub fn capacity_options(
     key: &str,
     section: &NodePool,

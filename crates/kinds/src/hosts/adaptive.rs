@@ -14,17 +14,17 @@ use crate::scale::ReplicaOwner;
 use model::address::FieldPath;
 use model::resource::{Readiness, Resource};
 
-/// At least and at most so many workers.
+/// The smallest and the largest number of workers.
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds {
     pub least: u64,
     pub most: u64,
 }
 
-/// The wait for a scheduler that runs and does not answer.
+/// The text of a wait for a scheduler that runs and does not answer.
 pub(crate) const SILENT: &str = "its scheduler does not answer yet";
 
-/// The place of the bounds in clusters.
+/// Returns the path of the bounds in clusters.
 pub(crate) fn path() -> FieldPath {
     FieldPath::keys(["spec", "worker", "adapt"])
 }
@@ -35,7 +35,7 @@ pub(crate) fn bounds(worker: &Value) -> Option<Bounds> {
     Some(Bounds { least: count(&adapt["minimum"]), most: count(&adapt["maximum"]) })
 }
 
-/// Gives the number away.
+/// Makes the adapter the owner of the number.
 pub(crate) fn set_adaptive(worker: &mut Value, least: u32, most: u32) {
     if let Some(fields) = worker.as_object_mut() {
         fields.remove("replicas");
@@ -43,14 +43,14 @@ pub(crate) fn set_adaptive(worker: &mut Value, least: u32, most: u32) {
     worker["adapt"] = json!({ "minimum": least, "maximum": most });
 }
 
-/// The adapter as the owner of the number.
+/// Returns the adapter as the owner of the number.
 pub(crate) fn number(resource: &Resource) -> Option<ReplicaOwner> {
     let Bounds { least, most } = bounds(&resource.body["spec"]["worker"])?;
     let place = resource.origin_of(&path().key("maximum"));
     Some(ReplicaOwner::Autoscaler { min: least, max: most, whose: "the adapter".to_owned(), origin: place })
 }
 
-/// Why an apply is needed although nothing differs: an adapter that ended decides nothing.
+/// Returns the defect of a cluster whose adapter has ended: nothing sets its number of workers.
 pub(crate) fn defect(status: &Value) -> Option<String> {
     let ended = status["adapter"]["running"] == false;
     ended.then(|| {
@@ -58,14 +58,14 @@ pub(crate) fn defect(status: &Value) -> Option<String> {
     })
 }
 
-/// Describes workers that still run under the terms from before a change.
+/// Describes workers that still run with settings from before a change.
 pub(crate) fn unrestarted(status: &Value) -> Option<String> {
     let changed = count(&status["workers"]["changed"]);
     (changed > 0).then(|| format!("{} did not restart", counted(changed, "worker")))
 }
 
-/// Judges whether a cluster that has a scheduler follows the work. More workers than the minimum come and go without being waited
-/// for.
+/// Returns the readiness of a cluster with a running scheduler: it must have the minimum of workers. Workers above it start and
+/// end without a wait.
 pub(crate) fn readiness(bounds: Bounds, status: &Value) -> Option<Readiness> {
     let Bounds { least, most: _ } = bounds;
     let (workers, adapter) = (&status["workers"], &status["adapter"]);

@@ -27,12 +27,12 @@ pub fn job() -> Gvk {
     gvk(HOSTS_GROUP, "v1", "Job", "jobs")
 }
 
-/// An object of the host; none of them lies in a namespace.
+/// Returns an object of the host; none of them is in a namespace.
 pub(crate) fn identity(gvk: &Gvk, name: &str) -> Identity {
     Identity::Object(ObjectId { gvk: gvk.clone(), namespace: None, name: name.to_owned() })
 }
 
-/// Hosts that could not be asked, or SLURM for a stack that has no jobs any more: what is there is not known.
+/// Returns the readiness if hosts could not be read, or SLURM cannot be asked any more because the stack has no jobs.
 pub(crate) fn unasked(live: &Value) -> Option<Readiness> {
     if let Some(why) = live["status"]["unknown"].as_str() {
         return Some(Readiness::progressing(format!("its state is not known: {why}")));
@@ -41,7 +41,7 @@ pub(crate) fn unasked(live: &Value) -> Option<Readiness> {
     Some(Readiness::progressing(format!("what is on {} is not known", names.join(", "))))
 }
 
-/// The paths of hosts: those of everything in a section, and those of its workers where they have their own.
+/// Returns the paths of hosts: those of all processes of a section, and those of its workers if they have their own.
 pub fn hosts_paths() -> [FieldPath; 2] {
     [FieldPath::keys(["spec", "hosts"]), FieldPath::keys(["spec", "worker", "hosts"])]
 }

@@ -18,15 +18,15 @@ use model::resource::{Action, Effect, Host, Identity, KindId, Resource, Step};
 
 /// Dask's own default port.
 pub const PORT: u16 = 8786;
-/// The address that a login node has in its cluster, which it finds out itself.
+/// The address of a login node in its cluster, which the agent finds out.
 pub const AUTO: &str = "auto";
 
-/// The field with what the job of a scheduler asks of SLURM.
+/// The field with the SLURM options of the scheduler's job.
 pub const JOB: &str = "slurm";
 
 /// Seconds without work after which a scheduler ends, and the whole cluster with it.
 const IDLE: &str = "idleTimeout";
-/// Seconds that a cluster lives.
+/// The lifetime of a cluster in seconds.
 const TTL: &str = "ttl";
 
 /// The field with the packages that workers install when they start.
@@ -68,13 +68,13 @@ pub const KIND: Kind = Kind {
     ..Kind::DEFAULT
 };
 
-/// The host of a scheduler: the one that it names, else the first.
+/// Returns the host of a scheduler: the one that it names, else the first.
 pub fn on<'a>(scheduler: &Scheduler, hosts: &'a [Host]) -> Option<&'a Host> {
     let named = scheduler.on.as_ref().and_then(|on| hosts.iter().find(|host| host.name == *on));
     named.or_else(|| hosts.first())
 }
 
-/// The address that the scheduler listens on.
+/// Returns the address that the scheduler listens on.
 pub fn host<'a>(scheduler: &'a Scheduler, hosts: &'a [Host]) -> &'a str {
     let own = || match on(scheduler, hosts) {
         Some(host) if host.slurm => AUTO,
@@ -84,7 +84,7 @@ pub fn host<'a>(scheduler: &'a Scheduler, hosts: &'a [Host]) -> &'a str {
     scheduler.host.as_deref().unwrap_or_else(own)
 }
 
-/// The protocol of a section's scheduler and workers; `tls` is the default of the target.
+/// Returns the protocol of a section's scheduler and workers; `tls` is the default of the target.
 pub fn protocol(cluster: &DaskCluster, tls: bool) -> &str {
     cluster.worker.protocol.as_deref().unwrap_or(if tls { TLS } else { TCP })
 }
@@ -101,7 +101,7 @@ fn url_host(host: &str) -> String {
     if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }
 
-/// The place of the protocol in the stack: `protocol` of the section, or `tls` of the target.
+/// Returns the path of the protocol in the stack file: `protocol` of the section, or `tls` of the target.
 pub(crate) fn protocol_from(worker: &FieldPath, section: &DaskCluster, scope: &Scope) -> FieldPath {
     match section.worker.protocol {
         Some(_) => worker.key("protocol"),
@@ -109,7 +109,7 @@ pub(crate) fn protocol_from(worker: &FieldPath, section: &DaskCluster, scope: &S
     }
 }
 
-/// Where the parts of a Dask cluster are, in the order of the hosts.
+/// The hosts of the parts of a Dask cluster, in the order of the file.
 struct Places {
     scheduler: String,
     workers: Vec<String>,
@@ -117,7 +117,7 @@ struct Places {
 }
 
 impl Places {
-    /// `None` where there is only the machine itself.
+    /// Returns the hosts; `None` for a target with a single machine.
     fn of(section: &DaskCluster, scope: &Scope) -> Option<Self> {
         let names = scope.target.host_names()?;
         let scheduler = on(&section.scheduler, &scope.target.hosts)?.name.clone();
@@ -130,7 +130,7 @@ impl Places {
     }
 }
 
-/// The spec of a scheduler and its workers, but for the scheduler's ports.
+/// Returns the spec of a scheduler and its workers, without the scheduler's ports.
 pub(crate) fn spec(section: &DaskCluster, scope: &Scope) -> Value {
     let Scheduler { interface, keys, slurm, .. } = &section.scheduler;
     let mut scheduler = json!({});
@@ -254,8 +254,8 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     std::iter::once(cluster).chain(groups).collect()
 }
 
-/// Certificates that are gone or have ended, or that a host does not have. Schedulers and workers load them when they start: new ones
-/// for a scheduler that runs are a replacement. One that does not run gets new ones when an apply starts it.
+/// Finds certificates that are lost or expired, or that a host does not have. Schedulers and workers load them when they start: a
+/// running scheduler gets new ones by a replacement. One that does not run gets new ones when an apply starts it.
 fn certificate_defect(context: &ChangeContext) -> Option<Defect> {
     let status = &context.live?["status"];
     let is_settled = status["converging"] == false && status["scheduler"]["running"] == true;
@@ -277,7 +277,7 @@ fn certificate_defect(context: &ChangeContext) -> Option<Defect> {
     Some(Defect { needs_replace: replaces, ..Defect::of(context, format!("{what}: {then}")) })
 }
 
-/// Finds that nothing starts the cluster again after a reboot of its hosts, although its spec asks for it.
+/// Finds a missing boot unit: nothing restarts the cluster after a reboot of its hosts, although its spec requests it.
 fn missing_boot_unit(context: &ChangeContext) -> Option<Defect> {
     let live = context.live.filter(|live| live["spec"].get("restart").is_some())?;
     let why = "nothing starts it again after a reboot any more; that is set up again";
@@ -291,7 +291,8 @@ pub(crate) fn pip_install_from(environment: Option<&str>, scope: &Scope) -> Opti
     Some((FieldPath::keys(["spec", PIP_INSTALL]), origin))
 }
 
-/// A scheduler that is replaced is stopped only when its host says that another one could start: ports may be in use.
+/// Returns the steps of a change. A replaced scheduler is stopped only if its host reports that another one could start: ports
+/// may be in use.
 fn change_steps(context: &ChangeContext) -> Vec<Step> {
     let mut steps = workers::change_steps(context, KindId::HostCluster);
     let replaces = context.action == Action::Replace && context.live.is_some();
@@ -340,7 +341,7 @@ fn about(resource: &Resource) -> Vec<String> {
     parts.into_iter().chain(restarts).chain(ends).collect()
 }
 
-/// When a Dask cluster ends by itself: `28800 s after its creation, or after 1800 s without work`.
+/// Describes when a Dask cluster ends by itself: `28800 s after its creation, or after 1800 s without work`.
 pub fn ends(body: &Value) -> Option<String> {
     let seconds = |key: &str| body["spec"][key].as_u64();
     let ttl = seconds(TTL).map(|seconds| format!("{seconds} s after its creation (`ttl`)"));

@@ -1,4 +1,4 @@
-//! Images that an environment is made of, and the runtimes that run them.
+//! Images of environments, and the runtimes that run them.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use crate::short_forms::text_or_table;
 pub struct Container {
     /// As the runtime names it, or the path of a file on the host.
     pub image: String,
-    /// `None` means the first that answers on a host.
+    /// `None` for the first one that works on a host.
     pub runtime: Option<Runtime>,
     /// True if processes see the user's home folder.
     pub home: bool,
@@ -87,7 +87,7 @@ impl Container {
         }
     }
 
-    /// Returns true if it is its image and nothing else, which a file says without a table.
+    /// Returns true if only its image is set, which a file writes without a table.
     pub fn is_short(&self) -> bool {
         let Self { image: _, runtime, home, mounts, options } = self;
         runtime.is_none() && *home && mounts.is_empty() && options.is_empty()
@@ -98,7 +98,7 @@ impl Container {
         self.image.starts_with(['/', '~'])
     }
 
-    /// `spec.container`.
+    /// Returns `spec.container`.
     pub fn body(&self) -> Value {
         json!(self.table())
     }

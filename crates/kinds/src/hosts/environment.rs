@@ -1,4 +1,4 @@
-//! Python environments on a host: one that is there, or one that is made of packages.
+//! Python environments on a host: an existing one, or one that is created from packages.
 
 use std::collections::BTreeMap;
 
@@ -25,17 +25,17 @@ const DEADLINE: u32 = 1800;
 /// Characters of the digest: the name of the folder.
 const DIGEST: usize = 16;
 
-/// Keys that name a file, and the usual name of one, by which the agent knows what it is.
+/// Keys that name a file, and the usual name of that file, by which the agent recognizes it.
 pub const FILES: [(&str, &str); 3] =
     [("requirements", "requirements.txt"), ("pyproject", "pyproject.toml"), ("conda", "environment.yml")];
 
-/// The label by which the agent knows the process that installs an environment, and its log.
+/// The label of the process that installs an environment, and of its log.
 const INSTALLER_LABEL: &str = "hosts.dask-infra.dev/environment";
 
 /// The lock file of `uv`, beside a `pyproject.toml`.
 pub const LOCK: &str = "uv.lock";
 
-/// Returns true for the usual name of a file that an environment is made of.
+/// Returns true for the usual name of a file of an environment.
 pub fn is_file(name: &str) -> bool {
     name == LOCK || FILES.iter().any(|(_, file)| *file == name)
 }
@@ -214,7 +214,7 @@ fn find_defect(context: &ChangeContext) -> Option<Defect> {
     Some(Defect::of(context, why))
 }
 
-/// The cure of hosts that differ.
+/// The remedy for hosts with different versions.
 const PIN: &str = "pin these versions (and `python`), which makes it anew on all hosts; for a `path`, install the same versions \
      on each host";
 
@@ -260,13 +260,13 @@ fn judged(live: &Value) -> Readiness {
     }
 }
 
-/// The log of what installed it, which a host shows as that of a pod.
+/// Returns the log of its installer, which a host shows as that of a pod.
 fn pods(resource: &Resource) -> PodSource {
     let Identity::Object(object) = &resource.identity else { return PodSource::None };
     PodSource::Known(pods_labelled(Some(api::NAMESPACE), [(INSTALLER_LABEL, object.name.as_str())]))
 }
 
-/// Why one that was deleted does not go, where a host cannot remove its folder.
+/// Returns why a deleted environment still exists, if a host cannot remove its folder.
 pub fn deletion_error(live: &Value) -> Option<&str> {
     let status = &live["status"];
     (live["kind"] == "Environment" && status["phase"] == "Stuck").then(|| text(&status["message"]))

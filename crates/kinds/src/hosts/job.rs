@@ -1,4 +1,4 @@
-//! Jobs on a host: a program that runs to its end beside a Dask cluster of its own, which goes with it.
+//! Jobs on a host: a program that runs to completion with a Dask cluster of its own, which ends with it.
 
 use serde_json::{Value, json};
 
@@ -20,8 +20,7 @@ use model::resource::{
     Await, Effect, Facts, Identity, KindId, ObjectId, Readiness, Recreation, Resource, Step,
 };
 
-/// Seconds until the program runs: its scheduler comes before it, and importing Dask takes up to ten on a machine that does
-/// other things.
+/// Seconds until the program runs: its scheduler comes before it, and importing Dask takes up to ten on a busy machine.
 const START_TIMEOUT: u32 = 300;
 /// As for a job of the Dask operator.
 const DEFAULT_JOB_TIMEOUT: u32 = 3600;
@@ -45,7 +44,7 @@ pub const KIND: Kind = Kind {
     ..Kind::DEFAULT
 };
 
-/// How far a job is, in the words of the Dask operator.
+/// States of a job, named as by the Dask operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Its program has not begun, or runs.
@@ -64,7 +63,7 @@ impl State {
     }
 }
 
-/// The process of a job's program, as the agent calls it.
+/// Returns the process of a job's program, as the agent names it.
 fn runner(job: &ObjectId) -> ObjectId {
     ObjectId {
         gvk: gvk("", "v1", "Pod", "pods"),
@@ -122,7 +121,7 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
     }
 }
 
-/// The cluster that a job has for itself.
+/// Returns the job's own cluster.
 fn own_cluster(section: &DaskJob, like: Option<&DaskCluster>, environment: Option<&str>) -> DaskCluster {
     // It is beside the program, wherever that of the copied cluster is.
     let copied = like.map(|like| Scheduler {
@@ -143,8 +142,8 @@ fn own_cluster(section: &DaskJob, like: Option<&DaskCluster>, environment: Optio
     }
 }
 
-/// Returns the provenance of the fields. Values of other sections are no part of the job's own text: hosts that join,
-/// another partition or other packages do not run it again.
+/// Returns the provenance of the fields. Values of other sections are not part of the job's own text: more hosts, another
+/// partition or other packages do not run it again.
 fn provenance(
     origin: &FieldPath,
     section: &DaskJob,
@@ -205,7 +204,7 @@ fn change_steps(context: &ChangeContext) -> Vec<Step> {
     job::follow(context, KindId::HostJob, (None, START_TIMEOUT), runner)
 }
 
-/// Finds processes that nobody takes care of any more, and workers that ended while the program goes on.
+/// Finds processes without a running agent, and workers that ended while the program runs.
 fn find_defect(context: &ChangeContext) -> Option<Defect> {
     let live = context.live?;
     let status = live.get("status").filter(|status| status["converging"] == false)?;
@@ -332,7 +331,7 @@ fn status_line(live: &Value) -> StatusLine {
     }
 }
 
-/// Why a program that runs cannot compute: none of its workers is there.
+/// Describes why a running program cannot compute: it has no workers.
 fn idle(live: &Value) -> Option<String> {
     let status = &live["status"];
     let desired = count(&live["spec"]["worker"]["replicas"]);
@@ -350,7 +349,7 @@ pub fn is_program(pod: &Value) -> bool {
     pod["metadata"]["labels"][COMPONENT_LABEL] == "job-runner"
 }
 
-/// Why a program does not run any more: it failed, and runs again only when it is asked for.
+/// Returns why a program does not run any more: it failed, and runs again only on request.
 pub fn ended(pod: &Value, log: Option<String>, program: &str, address: &Address) -> Cause {
     let code = PodState(pod).containers().find_map(ContainerState::exit_code);
     let message = text(&pod["status"]["message"]);

@@ -1,5 +1,5 @@
-//! Things on hosts: Python environments, and Dask clusters as processes. The host's agent shows them as objects of a small
-//! Kubernetes-like API, so that they are compared, changed and recorded like everything in a cluster.
+//! Kinds on hosts: Python environments, and Dask clusters as processes. The host's agent shows them as objects of a small
+//! Kubernetes-like API, so they are compared, changed and recorded like objects of a cluster.
 
 mod adaptive;
 pub mod api;

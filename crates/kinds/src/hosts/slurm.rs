@@ -13,9 +13,9 @@ use crate::json::{count, text};
 use crate::kubernetes::why::Cause;
 use model::resource::{Queued, Readiness};
 
-/// Why a job waits.
+/// A reason why a job waits.
 struct Reason {
-    /// How SLURM's word for it begins.
+    /// The beginning of SLURM's word for it.
     word: &'static str,
     what: &'static str,
     cure: &'static str,
@@ -39,7 +39,7 @@ impl Reason {
 const WAIT: &str = "wait, or ask for less: fewer workers, less `cpu` and `memory`, a shorter `time_limit`";
 const SMALLER: &str = "ask for less of it, or name another `partition` or `qos`";
 
-/// The words that SLURM has for it, the first that fits counts. Source: squeue(1), JOB REASON CODES, of 22.05 to 25.05.
+/// SLURM's words for reasons; the first that matches counts. Source: squeue(1), JOB REASON CODES, of 22.05 to 25.05.
 const REASONS: &[Reason] = &[
     because("None", "SLURM has not looked at it yet", "wait"),
     because("Resources", "no nodes are free", WAIT),
@@ -156,7 +156,7 @@ fn reason(word: &str) -> Option<&'static Reason> {
     REASONS.iter().find(|reason| word.starts_with(reason.word))
 }
 
-/// `no nodes are free (Resources)`.
+/// Returns `no nodes are free (Resources)`.
 fn said(word: &str) -> String {
     match reason(word) {
         Some(reason) => format!("{} ({word})", reason.what),
@@ -215,7 +215,7 @@ pub(crate) fn scheduler(queue: &Value) -> Option<Readiness> {
     })
 }
 
-/// `2 jobs wait: no nodes are free (Resources)`, of each reason.
+/// Returns `2 jobs wait: no nodes are free (Resources)`, for each reason.
 pub(crate) fn waits(queue: &Value) -> Option<String> {
     let waiting = counts(&queue["waiting"]);
     let all: Vec<String> = waiting
@@ -245,7 +245,7 @@ fn ended_words(state: &str) -> &'static str {
     }
 }
 
-/// Why a process that is a job does not run.
+/// Returns why a process that is a job does not run.
 pub fn cause(job: &Value, log: Option<String>, program: &str) -> Cause {
     let (id, state, word) = (text(&job["id"]), text(&job["state"]), text(&job["reason"]));
     let said_by_log = log.map(|log| format!("the end of its log:\n{log}"));

@@ -23,13 +23,13 @@ use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
 use model::resource::{Await, Effect, Facts, KindId, Readiness, Resource, Step};
 
-/// Seconds: importing Dask takes up to ten on a machine that does other things, for each process.
+/// Seconds: importing Dask takes up to ten on a busy machine, for each process.
 const DEADLINE: u32 = 600;
 
-/// The effect on the workers when a change rolls over them.
+/// The effect on the workers of a rolling change.
 pub(crate) const ROLLING: &str = "workers are restarted";
 
-/// `spec.worker`.
+/// Returns `spec.worker`.
 pub(crate) fn body(
     replicas: u32,
     keys: &PodKeys,
@@ -86,25 +86,25 @@ pub(crate) fn limits(keys: &PodKeys) -> Value {
     limits
 }
 
-/// A quantity of the file, rounded up to a whole number.
+/// Returns a quantity of the file, rounded up to a whole number.
 fn whole(text: &str) -> Option<u64> {
     const BILLION: i128 = 1_000_000_000;
     let value = quantity(&json!(text)).map(|value| (value + BILLION - 1) / BILLION)?;
     u64::try_from(value).ok()
 }
 
-/// Threads of a worker by its `cpu`: it has one at least.
+/// Returns the threads of a worker from its `cpu`: at least one.
 pub fn threads_of(cpu: &str) -> Option<u64> {
     whole(cpu).map(|threads| threads.max(1))
 }
 
-/// Adds the SLURM options where workers are SLURM jobs.
+/// Adds the SLURM options if workers are SLURM jobs.
 pub(crate) fn add_slurm_options(worker: &mut Value, own: Option<&SlurmKeys>, scope: &Scope) {
     let Some(base) = &scope.slurm else { return };
     worker["slurm"] = own.unwrap_or(&SlurmKeys::default()).over(base).of(worker);
 }
 
-/// Hosts that a section names, in their order; all when it names none.
+/// Returns the hosts that a section names, in their order; all if it names none.
 pub(crate) fn hosts_of(named: &[String], all: &[String]) -> Vec<String> {
     let named: Vec<String> = named.iter().flat_map(|name| host_names(name)).collect();
     all.iter().filter(|name| named.is_empty() || named.contains(name)).cloned().collect()
@@ -115,12 +115,13 @@ pub(crate) fn dependencies(environment: Option<&str>, scope: &Scope) -> Vec<Addr
     scope.environment(environment).map(|facts| Address::of("environment", &facts.key)).into_iter().collect()
 }
 
-/// Variables that stand in the file; the rules refuse others on hosts.
+/// Returns the variables that the file sets as text; the rules refuse others on hosts.
 pub(crate) fn variables(env: &Env) -> Value {
     env.iter().filter_map(|(name, value)| Some((name.clone(), json!(value.text()?)))).collect()
 }
 
-/// Notes in which key of the stack's Secret the value of a variable is: hosts keep it, and give it to processes when they start.
+/// Adds the key of the stack's Secret for each variable with a secret value: hosts store it, and pass it to processes when they
+/// start.
 pub(crate) fn add_secret_refs(to: &mut Value, env: &Env, scope: &Scope) {
     for (name, value) in env {
         if let Variable::Secret(key) = value
@@ -131,7 +132,7 @@ pub(crate) fn add_secret_refs(to: &mut Value, env: &Env, scope: &Scope) {
     }
 }
 
-/// The Secret that processes with these variables need, which is written first.
+/// Returns the Secret that processes with these variables need, which is written first.
 pub(crate) fn secret_dependency<'e>(
     envs: impl IntoIterator<Item = &'e Env>,
     scope: &Scope,
@@ -140,7 +141,7 @@ pub(crate) fn secret_dependency<'e>(
     env::dependencies(values, api::NAMESPACE, &scope.owner)
 }
 
-/// `spec.environment`: which, and of which text.
+/// Returns `spec.environment`: its name and its digest.
 pub(crate) fn environment(key: Option<&str>, scope: &Scope) -> Value {
     match scope.environment(key) {
         Some(facts) => json!({ "name": facts.live_name(&scope.owner), "digest": facts.digest }),
@@ -148,7 +149,7 @@ pub(crate) fn environment(key: Option<&str>, scope: &Scope) -> Value {
     }
 }
 
-/// Places of the worker's fields in the stack file.
+/// Returns the provenance of the worker's fields.
 pub(crate) fn provenance(origin: &FieldPath, process: &ProcessKeys) -> Vec<(FieldPath, FieldPath)> {
     let place = |key: &str| FieldPath::keys(["spec", "worker", key]);
     let threads = if process.threads.is_some() { "threads" } else { "cpu" };
@@ -192,14 +193,14 @@ pub(crate) fn hosts_effect(path: &FieldPath) -> Option<(Effect, Option<&'static 
     hosts.iter().any(|hosts| hosts.contains(path)).then_some((Effect::InPlace, Some(does)))
 }
 
-/// The effect on workers of a change of their terms.
+/// The effect on workers of a change of their settings.
 pub(crate) const ROLLS: &str = "its workers are retired and started again, half of them at a time; what the only worker of \
      a Dask cluster holds in memory is lost";
 
-/// The wait for a scheduler that installs packages and answers nobody meanwhile.
+/// The text of a wait for a scheduler that installs packages and does not answer meanwhile.
 pub(crate) const INSTALLS: &str = "the packages of `pip_install` are being installed";
 
-/// The cure of different versions.
+/// The remedy for different versions.
 const SAME_VERSIONS: &str = "use one environment for scheduler and workers, with versions that are pinned; `--replace` of the Dask \
      cluster restarts what was started before its packages changed";
 
@@ -210,7 +211,7 @@ pub(crate) fn change_steps(context: &ChangeContext, kind: KindId) -> Vec<Step> {
     object_change_steps(context, kind, facts, DEADLINE)
 }
 
-/// Processes that ended are started again.
+/// Finds processes that have ended: they are started again.
 pub(crate) fn find_defect(context: &ChangeContext) -> Option<Defect> {
     let live = context.live?;
     let status = live.get("status").filter(|status| status["converging"] == false)?;
@@ -248,7 +249,7 @@ pub(crate) fn find_defect(context: &ChangeContext) -> Option<Defect> {
     Some(Defect::of(context, why))
 }
 
-/// Returns the readiness, by the processes that the agent sees and the workers that the scheduler knows.
+/// Returns the readiness, from the processes that the agent finds and the workers that the scheduler knows.
 pub(crate) fn readiness(wait: &Await, live: &Value) -> Readiness {
     api::unasked(live).unwrap_or_else(|| judged(wait, live))
 }
@@ -312,7 +313,8 @@ fn judged(wait: &Await, live: &Value) -> Readiness {
     unlike(status)
 }
 
-/// Versions that do not work together. Those of an environment that is no longer desired may be on their way out.
+/// Returns failed for versions that do not work together. Versions of an environment that is no longer desired may still be on
+/// hosts that are being changed.
 fn version_mismatch(status: &Value) -> Option<Readiness> {
     let skew = text(&status["skew"]);
     let said = !skew.is_empty() && status["converging"] != true;
@@ -327,7 +329,7 @@ fn unlike(status: &Value) -> Readiness {
     }
 }
 
-/// Why a process does not run: it ended, and its log says more.
+/// Returns the cause for a process that has ended: its log says more.
 pub fn ended(log: Option<String>, program: &str) -> Cause {
     Cause {
         code: "ended",
@@ -372,7 +374,7 @@ pub(crate) fn status_line(live: &Value) -> StatusLine {
     StatusLine { line: said.join(", "), facts, ..StatusLine::default() }
 }
 
-/// The number is the file's or the adapter's: `KubeCluster` cannot scale it.
+/// Returns the owner of the number: the file or the adapter. `KubeCluster` cannot scale it.
 pub(crate) fn scaled(resource: &Resource, _: &[Resource]) -> Option<ScaleTarget> {
     let path = api::replicas_path();
     let place = resource.origin_of(&path);
@@ -383,7 +385,7 @@ pub(crate) fn scaled(resource: &Resource, _: &[Resource]) -> Option<ScaleTarget>
     Some(ScaleTarget { path, origin: place, unit: "workers", replica_owner: number })
 }
 
-/// `2 workers with 1 thread each`.
+/// Returns `2 workers with 1 thread each`.
 pub(crate) fn about(worker: &Value) -> String {
     let (number, threads) = (count(&worker["replicas"]), count(&worker["threads"]));
     let bounds = adaptive::bounds(worker);
@@ -427,7 +429,7 @@ mod tests {
         })
     }
 
-    /// One of two workers was not restarted.
+    /// Returns the status of two workers, one of which was not restarted.
     fn earlier(converging: bool) -> Value {
         let mut status = status(true, true, [2, 2, 2], converging);
         status["workers"]["changed"] = json!(1);

@@ -1,4 +1,4 @@
-//! Objects that came as YAML, from files or out of charts, and the kinds that they may have.
+//! Objects from YAML, of files or charts, and the kinds that they may have.
 
 use serde_json::Value;
 
@@ -8,26 +8,26 @@ use crate::kubernetes::kueue;
 use model::address::{Address, FieldPath, Segment};
 use model::schema::{self, Api, DASK_GROUP};
 
-/// Objects that came as YAML: those of a manifest or of a chart.
+/// Objects from YAML: those of a manifest or of a chart.
 #[derive(Clone, Copy, Debug)]
 pub struct Bundle<'a> {
     /// The section's name.
     pub section: &'static str,
-    /// The section's key; sections that there are once have none.
+    /// The section's key; `None` for sections without keys.
     pub key: Option<&'a str>,
-    /// The namespace of objects that name none.
+    /// The namespace of objects without one.
     pub namespace: Option<&'a str>,
-    /// The objects of the texts, in their order.
+    /// The objects of the files, in their order.
     pub objects: &'a [Value],
-    /// Definitions of kinds that others have installed.
+    /// CRDs that are installed outside of the stack.
     pub known: &'a [Value],
     /// True if deletion and replacement are refused.
     pub protect: bool,
     /// Addresses that all of its objects depend on.
     pub depends_on: &'a [String],
-    /// When a chart made the objects: what becomes of its hooks.
+    /// The treatment of hooks, if the objects are a chart's.
     pub hooks: Option<Hooks>,
-    /// Namespaces beside its own that a chart may make objects in.
+    /// Further namespaces in which a chart may create objects.
     pub other_namespaces: &'a [String],
 }
 
@@ -37,12 +37,12 @@ impl<'a> Bundle<'a> {
         FieldPath::keys(std::iter::once(self.section).chain(self.key))
     }
 
-    /// The section's address.
+    /// Returns the section's address.
     pub fn address(&self) -> Address {
         self.key.map_or_else(|| Address::new(self.section), |key| Address::of(self.section, key))
     }
 
-    /// Returns true if a chart made the objects.
+    /// Returns true if the objects are a chart's.
     pub fn is_chart(&self) -> bool {
         self.hooks.is_some()
     }
@@ -62,11 +62,11 @@ impl<'a> Bundle<'a> {
 /// An object of a manifest or of a chart.
 #[derive(Clone, Copy, Debug)]
 pub struct Object<'a> {
-    /// The bundle that it came with.
+    /// The bundle that contains it.
     pub bundle: Bundle<'a>,
-    /// Its place in the section.
+    /// Its index in the section.
     pub place: usize,
-    /// The object as the text has it.
+    /// The object as it is in the file.
     pub value: &'a Value,
 }
 
@@ -83,7 +83,7 @@ impl<'a> Object<'a> {
         self.bundle.hooks.map_or(HookPlacement::Plain, |hooks| hooks::fate(self.value, hooks))
     }
 
-    /// `apps/v1` in two parts.
+    /// Returns both parts of `apps/v1`.
     pub fn group_version(&self) -> (&'a str, &'a str) {
         group_version(text(&self.value["apiVersion"]))
     }
@@ -96,38 +96,38 @@ impl<'a> Object<'a> {
         text(&self.value["metadata"]["name"])
     }
 
-    /// The namespace that a namespaced object is in.
+    /// Returns the namespace of a namespaced object.
     pub fn namespace(&self) -> &'a str {
         let given = self.value["metadata"]["namespace"].as_str().or(self.bundle.namespace);
         given.unwrap_or("default")
     }
 }
 
-/// The group and version of an `apiVersion`.
+/// Returns the group and version of an `apiVersion`.
 pub fn group_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }
 
-/// All objects of all sections, in the order of the file.
+/// Returns all objects of all sections, in the order of the file.
 pub fn objects<'a>(bundles: &[Bundle<'a>]) -> impl Iterator<Item = Object<'a>> {
     bundles.iter().copied().flat_map(Bundle::objects)
 }
 
-/// The kinds that a stack's manifests may use: built-in ones, Dask's, and those of definitions in the files.
+/// The kinds that a stack's manifests may use: built-in ones, Dask's, and those of CRDs in the files.
 pub struct Kinds<'a> {
     custom: Vec<Custom<'a>>,
 }
 
-/// A kind of a definition in the texts.
+/// A kind of a CRD in the files.
 pub(crate) struct Custom<'a> {
     api: Api,
     definition: &'a Value,
-    /// The definition's own address when the stack applies it.
+    /// The CRD's own address if the stack applies it.
     pub(crate) address: Option<Address>,
 }
 
 impl<'a> Kinds<'a> {
-    /// The kinds of these sections.
+    /// Creates the kinds of these sections.
     pub fn of(bundles: &[Bundle<'a>]) -> Self {
         let is_definition = |value: &Value| value["kind"] == "CustomResourceDefinition";
         let applied = objects(bundles).filter(|object| is_definition(object.value)).map(|object| {
@@ -144,7 +144,7 @@ impl<'a> Kinds<'a> {
         Self { custom: custom.collect() }
     }
 
-    /// Returns a kind as a definition in the texts describes it.
+    /// Returns a kind as a CRD in the files describes it.
     pub(crate) fn custom(&self, group: &str, version: &str, kind: &str) -> Option<&Custom<'a>> {
         let same = |custom: &&Custom<'_>| {
             let Api { group: of, version: at, kind: name, .. } = &custom.api;
@@ -179,7 +179,7 @@ impl<'a> Kinds<'a> {
             .or_else(gke)
     }
 
-    /// A kind that GKE installs in its clusters, when no definition of the stack says it.
+    /// Returns a kind that GKE installs in its clusters, if no CRD of the stack has it.
     pub fn installed(&self, group: &str, version: &str, kind: &str) -> Option<&'static schema::Installed> {
         let same = |known: &&schema::Installed| {
             (&*known.api.group, &*known.api.version, &*known.api.kind) == (group, version, kind)
@@ -187,7 +187,7 @@ impl<'a> Kinds<'a> {
         schema::installed().iter().find(same).filter(|_| self.custom(group, version, kind).is_none())
     }
 
-    /// The shape of a kind.
+    /// Returns the schema of a kind.
     pub fn schema(&self, group: &str, version: &str, kind: &str) -> Option<schema::Schema> {
         if group == DASK_GROUP {
             return schema::dask(kind);
@@ -201,7 +201,7 @@ impl<'a> Kinds<'a> {
         schema::builtin(group, version, kind).or_else(custom).or_else(|| schema::served(group, version, kind))
     }
 
-    /// All kinds by name, with their `apiVersion`.
+    /// Returns all kinds by name, with their `apiVersion`.
     pub fn all(&self) -> impl Iterator<Item = &Api> {
         let known = schema::apis().iter().chain(schema::dask_apis()).chain(schema::served_apis());
         let gke = schema::installed().iter().map(|installed| &installed.api);

@@ -9,7 +9,7 @@ use model::resource::{
     Action, Api, Await, Call, Facts, KindId, Method, ObjectId, Owner, Recreation, Step, Until, encoded,
 };
 
-/// Server-side apply of an object.
+/// Returns a server-side apply of an object.
 fn apply_call(object: &ObjectId, owner: &Owner, body: Value, force: bool) -> Call {
     applied(object.path(), &owner.field_manager(), body, if force { "&force=true" } else { "" })
 }
@@ -25,11 +25,11 @@ fn applied(path: String, manager: &str, body: Value, force: &str) -> Call {
     }
 }
 
-/// The resourceVersion that no live object has: an apply with it fails when there is one.
+/// The resourceVersion that no live object has: an apply with it fails if the object exists.
 pub const ABSENT: &str = "1";
 
-/// An apply that makes: the resourceVersion fails when the object is there already.
-/// Source: seen on kube-apiserver 1.36; applying onto an object of others merges without a word otherwise.
+/// Returns the apply that creates an object: its resourceVersion fails if the object exists. Source: seen on kube-apiserver 1.36;
+/// without it, an apply to a foreign object would be merged silently.
 pub(crate) fn create_call(object: &ObjectId, owner: &Owner, body: &Value) -> Call {
     let mut body = body.clone();
     body["metadata"]["resourceVersion"] = json!(ABSENT);
@@ -41,8 +41,8 @@ pub(crate) fn dry_run_call(object: &ObjectId, owner: &Owner, body: &Value) -> Ca
     applied(object.path(), &owner.field_manager(), body.clone(), "&force=true&dryRun=All")
 }
 
-/// An apply that changes the object that the plan saw and no other. A change that takes back what was
-/// changed by hand, or takes over what others made, is forced, and then nothing else may have moved either.
+/// Returns the apply that changes the object that the plan saw and no other. A change that reverts manual edits, or adopts
+/// fields, is forced, and then the object must be unchanged since the plan.
 fn update_call(context: &ChangeContext, object: &ObjectId) -> Call {
     let mut body = context.body().clone();
     let live = context.live.unwrap_or(&Value::Null);
@@ -55,7 +55,7 @@ fn update_call(context: &ChangeContext, object: &ObjectId) -> Call {
     apply_call(object, context.owner, body, drifted || takes_back(context))
 }
 
-/// Returns true if the file takes back fields that it had set at creation and left to others.
+/// Returns true if the file sets fields again that were create-only before.
 fn takes_back(context: &ChangeContext) -> bool {
     let manager = context.owner.initial_manager();
     let entries = context.live.and_then(|live| live["metadata"]["managedFields"].as_array());
@@ -80,10 +80,9 @@ fn initial_call(object: &ObjectId, context: &ChangeContext, fields: &Value) -> C
     applied(object.path(), &owner, Value::Object(body), "")
 }
 
-/// Makes a thing of which some fields are set at the beginning and then left to others. All at once first, so that no
-/// default of its definition acts; then a second manager takes those fields, and we give them up: they stay as they are.
-/// Source: seen on kube-apiserver 1.36: a field that its last owner gives up goes back to its default, and the
-/// operator acts on that.
+/// Returns the steps that create an object with create-only fields. One apply sets everything first, so that no default of its
+/// CRD acts; then a second field manager applies those fields, and the first releases them: they keep their values. Source: seen
+/// on kube-apiserver 1.36: a field that its last owner releases returns to its default, and the operator acts on that.
 fn create_steps(object: &ObjectId, context: &ChangeContext) -> Vec<Step> {
     let create_only = context.resource.map_or(&Value::Null, |resource| &resource.create_only);
     if create_only.is_null() {
@@ -98,8 +97,8 @@ fn create_steps(object: &ObjectId, context: &ChangeContext) -> Vec<Step> {
     ]
 }
 
-/// Changes a thing. Fields that the file leaves to others from now on get a second owner first, at their live value;
-/// fields that it takes back lose theirs afterwards.
+/// Returns the steps that change an object. Fields that become create-only get a second owner first, at their live value; fields
+/// that the file sets again lose theirs afterwards.
 fn update_steps(object: &ObjectId, context: &ChangeContext) -> Vec<Step> {
     let create_only = context.resource.map_or(&Value::Null, |resource| &resource.create_only);
     let mut left = Value::Null;
@@ -118,7 +117,7 @@ fn update_steps(object: &ObjectId, context: &ChangeContext) -> Vec<Step> {
     vec![update]
 }
 
-/// A tree with one value at a path of keys.
+/// Returns a tree with one value at a path of keys.
 fn nested(path: &FieldPath, value: &Value) -> Value {
     path.segments().iter().rev().fold(value.clone(), |inner, segment| match segment {
         Segment::Key(key) => json!({ key: inner }),
@@ -126,7 +125,7 @@ fn nested(path: &FieldPath, value: &Value) -> Value {
     })
 }
 
-/// Puts a tree into another; values of the second win.
+/// Merges a tree into another; values of the second win.
 fn merge(target: &mut Value, patch: &Value) {
     match (target, patch) {
         (Value::Object(target), Value::Object(patch)) => {
@@ -138,7 +137,7 @@ fn merge(target: &mut Value, patch: &Value) {
     }
 }
 
-/// Writes the number of a thing's replicas over whoever wrote it last, and becomes the owner of nothing else. No
+/// Returns the call that writes a resource's replica count, whoever owns it, and becomes the owner of nothing else. It is no
 /// server-side apply: kube-apiserver 1.36 answers 500 to one of the Scale of a custom resource (seen).
 pub(crate) fn scale_call(object: &ObjectId, owner: &Owner, replicas: Value) -> Call {
     scale_call_as(object, &owner.field_manager(), replicas)
@@ -156,14 +155,14 @@ pub fn scale_call_as(object: &ObjectId, manager: &str, replicas: Value) -> Call 
     Call { method: Method::Put, ..call }
 }
 
-/// Has an operator do again what it does when it sees an object first: the body holds the status that it acts on, of a
+/// Returns the call that makes an operator repeat its first reaction to an object: the body has the status that it acts on, of a
 /// kind without a status subresource.
 pub(crate) fn repair_call(object: &ObjectId, owner: &Owner, body: Value) -> Call {
     applied(object.path(), &format!("{}:mend", owner.field_manager()), body, "&force=true")
 }
 
-/// An apply of nothing but the name: our field manager gives up every field, and what others apply as well stays.
-/// Source: apimachinery, `managedfields/internal/stripmeta.go`: a manager without fields loses its entry.
+/// Returns an apply of only the name: the field manager loses every field, and fields that others apply as well stay. Source:
+/// apimachinery, `managedfields/internal/stripmeta.go`: a manager without fields loses its entry.
 fn release_call(context: &ChangeContext, object: &ObjectId) -> Call {
     let live = context.live.unwrap_or(&Value::Null);
     let mut metadata = json!({ "name": object.name, "uid": live["metadata"]["uid"] });
@@ -179,7 +178,7 @@ fn release_call(context: &ChangeContext, object: &ObjectId) -> Call {
     apply_call(object, context.owner, body, false)
 }
 
-/// A delete of the object that the plan saw and no other.
+/// Returns the delete of the object that the plan saw and no other.
 pub(crate) fn delete_call(object: &ObjectId, live: &Value) -> Call {
     let mut body = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background" });
     if let Some(uid) = live["metadata"]["uid"].as_str() {
@@ -194,7 +193,7 @@ pub(crate) fn delete_call(object: &ObjectId, live: &Value) -> Call {
     }
 }
 
-/// The steps that nearly all Kubernetes kinds take; `facts` go to the judge.
+/// Returns the steps of nearly all Kubernetes kinds; `facts` are for the readiness function.
 pub(crate) fn object_change_steps(
     context: &ChangeContext,
     kind: KindId,

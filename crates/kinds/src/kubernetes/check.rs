@@ -1,4 +1,4 @@
-//! Checks: actions whose success others wait for. Nothing of them stays but a line in the record.
+//! Checks: actions that must succeed before others start. Only a line in the record remains of them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ use model::resource::{
     Resource, Step, Until,
 };
 
-/// Seconds for the pod to run to its end, its image's download included.
+/// Seconds for the pod to run to completion, including the download of its image.
 const DEADLINE: u32 = 900;
 
 /// The image of the CUDA check. Source: the RAPIDS guide.
@@ -112,7 +112,7 @@ impl CheckRun {
 }
 
 impl Check {
-    /// `min` as a number.
+    /// Returns `min` as a number.
     pub fn least(&self) -> Option<u64> {
         let value = self.min.as_ref().and_then(|min| quantity(&json!(min)))?;
         u64::try_from(value / 1_000_000_000).ok()
@@ -183,7 +183,7 @@ pub fn lower(key: &str, section: &Check, scope: &Scope) -> Resource {
     }
 }
 
-/// Puts a pod on a node pool; a GPU's own taint is tolerated already.
+/// Puts a pod on a node pool; it tolerates the taint of GPUs already.
 fn on_pool(spec: &mut Value, pool: &PoolFacts) {
     spec["nodeSelector"] = json!({ POOL_LABEL: pool.name });
     for taint in pool.taints.iter().filter(|taint| taint.key != "nvidia.com/gpu") {
@@ -197,7 +197,7 @@ fn on_pool(spec: &mut Value, pool: &PoolFacts) {
     }
 }
 
-/// The namespace, the machines that are checked, and what computes on them.
+/// Returns the dependencies: the namespace, the checked machines, and the Dask cluster.
 fn dependencies(
     pool: Option<&str>,
     cluster: Option<&DaskFacts>,
@@ -217,7 +217,7 @@ fn dependencies(
     depends_on
 }
 
-/// `on pool a100`, `on nvidia-l4`.
+/// Returns `on pool a100`, `on nvidia-l4`.
 fn on_machines(pod: &Value) -> String {
     let selector = &pod["nodeSelector"];
     let gpu = text(&selector[ACCELERATOR_LABEL]);
@@ -241,7 +241,7 @@ fn vectoradd(image: Option<&str>) -> Value {
     })
 }
 
-/// The pod of a client of a Dask cluster, and its annotations; the rules have refused a check without a cluster.
+/// Returns the pod of a Dask client, and its annotations; the rules refuse a check without a cluster.
 fn client(program: Program, check: &Check, cluster: Option<&DaskFacts>, scope: &Scope) -> (Value, Value) {
     let least = check.least();
     match cluster {
@@ -257,12 +257,12 @@ fn client(program: Program, check: &Check, cluster: Option<&DaskFacts>, scope: &
     }
 }
 
-/// Returns the digest that tells one text of a check from another: its pod, the pool's hardware, who installs the driver.
+/// Returns the digest of a check's text: its pod, the pool's hardware, the installer of the driver.
 pub fn digest(body: &Value) -> String {
     text(&body["metadata"]["name"]).rsplit('-').next().unwrap_or_default().to_owned()
 }
 
-/// The pod that a check runs, of its body.
+/// Returns the pod that a check runs, from its body.
 pub fn pod(body: &Value) -> ObjectId {
     ObjectId {
         gvk: gvk("", "v1", "Pod", "pods"),
@@ -271,19 +271,19 @@ pub fn pod(body: &Value) -> ObjectId {
     }
 }
 
-/// The address of a check's pod, where an interrupted apply left it behind.
+/// Returns the address of a check's pod that an interrupted apply left behind.
 pub fn address_of(check: &Address, pod: &ObjectId) -> Address {
     Address::object(check.as_str(), &pod.gvk.kind, pod.namespace.as_deref(), &pod.name)
 }
 
-/// Returns true if a thing is such a pod. It holds nobody's data.
+/// Returns true for such a pod. It has no data of anybody.
 pub fn is_pod(identity: &Identity, address: &Address) -> bool {
     let pod = matches!(identity, Identity::Object(object) if object.gvk.kind == "Pod");
     pod && address.as_str().contains('/')
         && address.section().split('.').next() == Some(KindId::Check.as_str())
 }
 
-/// Make, wait for the end, read the log, delete, and only then count it as passed.
+/// Returns the steps: create the pod, wait for its end, read the log, delete it, and only then record that the check passed.
 fn change_steps(context: &ChangeContext) -> Vec<Step> {
     if context.action != Action::Run {
         return Vec::new();
@@ -317,7 +317,7 @@ fn change_steps(context: &ChangeContext) -> Vec<Step> {
     ]
 }
 
-/// Ready is: ran to its end. Another step reads the log.
+/// Returns ready once the pod ran to completion. Another step reads the log.
 fn readiness(pod: &Value) -> Readiness {
     if let Some(reason) = broken(PodState(pod)) {
         return Readiness::Failed(reason);

@@ -1,4 +1,4 @@
-//! Kubernetes objects that are ready as soon as they exist or when their conditions say so, definitions and Services.
+//! Kubernetes objects that are ready as soon as they exist or when their conditions say so; CRDs and Services.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use model::address::FieldPath;
 use model::resource::{Action, Effect, Facts, Identity, KindId, Readiness, Resource, Step};
 use model::schema::DASK_GROUP;
 
-/// Seconds until a plain object counts as stuck.
+/// Seconds until an object counts as stuck.
 const DEADLINE: u32 = 120;
 /// Seconds until an object of a custom kind counts as stuck.
 const CUSTOM_TIMEOUT: u32 = 1800;
@@ -43,7 +43,7 @@ pub const GENERIC: Kind = Kind {
     ..Kind::DEFAULT
 };
 
-/// RoleBinding and ClusterRoleBinding: what they bind to cannot be changed.
+/// RoleBinding and ClusterRoleBinding: their role cannot be changed.
 pub const BINDING: Kind = Kind {
     rank: 31,
     compare: Compare::Kubernetes(binding_effect),
@@ -155,7 +155,7 @@ fn service_ready(service: &Value) -> Readiness {
     Readiness::Ready
 }
 
-/// Both conditions, as kubectl and kapp ask: names that collide stay unaccepted forever.
+/// Returns the readiness from both conditions, as kubectl and kapp do: names that collide are never accepted.
 fn crd_ready(definition: &Value) -> Readiness {
     if let Some(names) = condition(definition, "NamesAccepted")
         && names["status"] == "False"

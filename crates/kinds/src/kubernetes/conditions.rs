@@ -1,5 +1,5 @@
-//! Readiness of objects of which only their own status is known: the conditions that controllers agree on.
-//! Source: kubernetes-sigs/cli-utils, `pkg/kstatus/README.md`; the Kubernetes API conventions on `status.conditions`.
+//! Readiness of objects of which only their own status is known: the conditions that controllers agree on. Source:
+//! kubernetes-sigs/cli-utils, `pkg/kstatus/README.md`; the Kubernetes API conventions on `status.conditions`.
 
 use serde_json::Value;
 
@@ -7,15 +7,14 @@ use crate::json::{count, text};
 use crate::kubernetes::object::condition;
 use model::resource::Readiness;
 
-/// Conditions that say that a thing will not go on without help.
+/// Conditions of an object that makes no progress without help.
 const BAD: &[&str] = &["Stalled", "Failed"];
-/// Conditions that say that a thing does what it is for. The first that there is decides: `Available` may be true of
-/// something that is not `Ready`.
+/// Conditions of an object that works. The first existing one counts: `Available` may be true of an object that is not `Ready`.
 const GOOD: &[&str] = &["Ready", "Available", "Succeeded", "Complete"];
 /// The prefix of Kueue's API groups. `Active` of its queues and checks means ready; elsewhere it says only that something is in use.
 const KUEUE: &str = "kueue.x-k8s.io/";
 
-/// Judges an object by its conditions. Without any it is ready: nobody says anything else of it.
+/// Returns the readiness from an object's conditions. Without any it is ready, as nothing else is known.
 pub(crate) fn readiness(object: &Value) -> Readiness {
     if !object.is_object() {
         return Readiness::progressing("not created yet");
@@ -58,7 +57,7 @@ pub(crate) fn readiness(object: &Value) -> Readiness {
     }
 }
 
-/// Returns true for a thing of Kueue that always gets the condition `Active`. Until then it is not known whether it can be
+/// Returns true for a resource of Kueue that always gets the condition `Active`. Until then it is not known whether it can be
 /// used. A check has it from its own controller, which may be another program's.
 /// Source: `UpdateClusterQueueStatus` and `UpdateStatusIfChanged` in `pkg/controller/core` of Kueue 0.15.0.
 pub(crate) fn is_of_queues(object: &Value) -> bool {
@@ -76,7 +75,7 @@ fn is_held(queue: &Value) -> bool {
     matches!(text(&queue["spec"]["stopPolicy"]), "Hold" | "HoldAndDrain")
 }
 
-/// `: QuotaExceeded: Quota 'X' exceeded`.
+/// Returns `: QuotaExceeded: Quota 'X' exceeded`.
 fn why(condition: &Value) -> String {
     let words = [text(&condition["reason"]), text(&condition["message"])];
     words.iter().filter(|word| !word.is_empty()).map(|word| format!(": {word}")).collect()

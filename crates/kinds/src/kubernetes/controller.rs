@@ -8,7 +8,7 @@ use crate::section::Lifecycle;
 use model::address::{Address, FieldPath};
 use model::resource::{KindId, Resource};
 
-/// A controller's own namespace, which its chart does not bring, unless another section makes it.
+/// Returns a controller's own namespace, which its chart does not contain, unless another section has it.
 pub fn own_namespace(section: &str, namespace: &str, scope: &Scope) -> Option<Resource> {
     let declared = scope.namespace(namespace).is_some();
     (!declared && namespace != "default").then(|| {
@@ -17,8 +17,8 @@ pub fn own_namespace(section: &str, namespace: &str, scope: &Scope) -> Option<Re
     })
 }
 
-/// The namespace and what was made, in order: definitions first and established, rights and services, the Deployments, then
-/// the webhooks.
+/// Returns the namespace and the rendered objects, in order: CRDs first, until they are established, RBAC and Services, the
+/// Deployments, then the webhooks.
 pub fn in_order(
     section: &str,
     namespace: &str,
@@ -62,15 +62,15 @@ pub fn in_order(
     own.into_iter().chain(made).collect()
 }
 
-/// Webhooks come last, when the controller answers: everything that they are asked about is refused while they have nobody to
-/// ask. They go first.
+/// Returns true for webhooks. They are created last, once the controller answers, and deleted first: an API server refuses writes
+/// whose webhook does not answer.
 fn is_webhook(resource: &Resource) -> bool {
     let object = resource.identity.object();
     object.is_some_and(|object| object.gvk.group == "admissionregistration.k8s.io")
 }
 
-/// The texts of `kubectl explain` make the definition of Kueue's Workloads larger than etcd's bound for one object; the
-/// definitions that we bring go without them, too.
+/// Removes the descriptions of a CRD: with them that of Kueue's Workloads exceeds etcd's limit for one object. The built-in CRDs
+/// have none, too.
 fn without_descriptions(value: &mut Value) {
     match value {
         Value::Object(table) => {

@@ -1,16 +1,17 @@
-//! Checks that a client of a Dask cluster makes: it computes, how fast its workers reach each other, whether they can use their GPUs.
+//! Checks that a client of a Dask cluster runs: that it computes, the speed between its workers, and that they can use their
+//! GPUs.
 
 use serde_json::{Value, json};
 
 use crate::json::text;
 use crate::scope::DaskFacts;
 
-/// Says on a host whose environment a program runs in.
+/// The annotation that names the Dask cluster whose environment a program on a host uses.
 const CLUSTER: &str = "hosts.dask-infra.dev/cluster";
-/// Says on which of several hosts.
+/// The annotation that names the host.
 const ON: &str = "hosts.dask-infra.dev/on";
 
-/// Bytes a second that a connection must have, for the program.
+/// The variable with the required bytes per second of a connection.
 const MIN_BANDWIDTH: &str = "DASK_INFRA_MIN_BANDWIDTH";
 
 /// A program of a client. It runs in the image or environment of the cluster, so it has the cluster's versions.
@@ -23,7 +24,7 @@ pub struct Program {
     text: &'static str,
 }
 
-/// The text of a program, with the comparison of versions that it begins with.
+/// Includes the text of a program, after the comparison of versions.
 macro_rules! program {
     ($file:literal) => {
         concat!(
@@ -36,18 +37,18 @@ macro_rules! program {
     };
 }
 
-/// Its line is 0 + 1 + … + 9.
+/// The sum of 0 to 9 on the workers.
 pub const SUM: Program =
     Program { name: "dask-sum", passed: "dask-sum: 45", text: program!("dask_check/sum.py") };
 
 pub const BANDWIDTH: Program =
     Program { name: "bandwidth", passed: "bandwidth: measured", text: program!("dask_check/bandwidth.py") };
 
-/// On hosts, where no image of NVIDIA's sample runs.
+/// The CUDA check on hosts, where NVIDIA's sample image cannot run.
 pub const VECTORADD: Program =
     Program { name: "cuda-vectoradd", passed: "Test PASSED", text: program!("dask_check/vectoradd.py") };
 
-/// The line that the log of a check's pod must have; `None` when it is not one of these.
+/// Returns the line that the log of a check's pod must have; `None` for other checks.
 pub fn passed(pod: &Value) -> Option<&'static str> {
     let name = text(&pod["spec"]["containers"][0]["name"]);
     [SUM, BANDWIDTH, VECTORADD].into_iter().find(|program| program.name == name).map(|program| program.passed)
@@ -59,7 +60,7 @@ fn variables(cluster: &DaskFacts, least: Option<u64>) -> Value {
     json!(variables)
 }
 
-/// The spec of the pod that runs it in a Kubernetes cluster: as `args`, so that the image's entry point prepares the
+/// Returns the spec of the pod that runs it in a Kubernetes cluster: as `args`, so that the image's entry point prepares the
 /// environment.
 pub fn in_cluster(program: Program, cluster: &DaskFacts, least: Option<u64>) -> Value {
     json!({
@@ -90,7 +91,7 @@ pub fn on_host(program: Program, cluster: &DaskFacts, least: Option<u64>) -> (Va
     (spec, annotations)
 }
 
-/// Returns true if a pod stands for a process on a host.
+/// Returns true if a pod represents a process on a host.
 pub fn is_on_host(pod: &Value) -> bool {
     pod["metadata"]["annotations"].get(CLUSTER).is_some()
 }

@@ -1,5 +1,5 @@
-//! Parts of a stack that can be connected to: the Service, its ports, and the pod behind them. Values only; the code that
-//! carries the bytes is elsewhere.
+//! Endpoints that `connect` can open: the Service, its ports, and the pod behind them. Values only; `live::forward` carries the
+//! bytes.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ use model::resource::{Identity, Query, Resource};
 /// Purposes of the ports of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortRole {
-    /// Where clients of Dask speak to the scheduler.
+    /// The scheduler's port for Dask clients.
     Comm,
     /// The scheduler's dashboard.
     Dashboard,
@@ -22,7 +22,7 @@ pub enum PortRole {
 }
 
 impl PortRole {
-    /// The usual port.
+    /// Returns the usual port.
     pub fn usual(self) -> u16 {
         match self {
             Self::Comm => 8786,
@@ -31,7 +31,7 @@ impl PortRole {
         }
     }
 
-    /// The name that the Dask operator, its charts and this program give to it.
+    /// Returns the name that the Dask operator, its charts and this program give to it.
     fn name(self) -> &'static str {
         match self {
             Self::Comm => "tcp-comm",
@@ -54,11 +54,11 @@ pub enum PodPort {
 pub struct PodFound {
     pub namespace: String,
     pub name: String,
-    /// Tells it from another one of the same name.
+    /// The uid, which tells it from another pod of the same name.
     pub uid: String,
     /// The image of its first container.
     pub image: String,
-    /// The numbers of the ports that were asked for, in their order.
+    /// The numbers of the requested ports, in their order.
     pub ports: Vec<u16>,
     /// The Secret with the password that Jupyter asks for, and the key in it.
     pub password: Option<(String, String)>,
@@ -116,11 +116,12 @@ pub fn pods(service: &Value) -> Option<Query> {
     pods_matching(service["metadata"]["namespace"].as_str(), &service["spec"]["selector"])
 }
 
-/// The pod to connect to. The one that we are connected to (`current` is its uid) stays it while it runs, ready or not;
-/// else the oldest that is ready.
+/// Returns the pod to connect to. The current one (`current` is its uid) stays while it runs, ready or not; else it is the oldest
+/// ready pod.
 ///
 /// # Errors
-/// There is none; why, as far as the pods say.
+///
+/// There is none; the reason, as far as the pods show it.
 pub fn choose(list: &Value, desired: &[PodPort], current: Option<&str>) -> Result<PodFound, String> {
     let staying = || {
         PodState::each(list)

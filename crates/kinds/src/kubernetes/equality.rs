@@ -83,7 +83,7 @@ fn is_resource(name: &str) -> bool {
     OWN.contains(&name) || name.starts_with("hugepages-") || name.contains('/')
 }
 
-/// Returns true if two values mean the same at their place.
+/// Returns true if two values of a format mean the same.
 pub fn same(want: &Value, live: &Value, sense: ValueFormat) -> bool {
     if want == live {
         return true;
@@ -102,8 +102,8 @@ pub fn same(want: &Value, live: &Value, sense: ValueFormat) -> bool {
     }
 }
 
-/// One spelling of all that mean the same: two values are equal then when [`same`] says so of every leaf. A default that is
-/// said and a list that is empty are left out, as a comparison with what the server made of them finds no difference.
+/// Returns one spelling for all values that mean the same: two results are equal if [`same`] holds for every leaf. Written-out
+/// defaults and empty lists are left out, as a comparison with the server's object finds no difference for them.
 pub fn canonical(value: &Value, schema: Option<&Schema>) -> Value {
     at(&FieldPath::root(), value, schema, false)
 }
@@ -145,7 +145,7 @@ fn at(path: &FieldPath, value: &Value, schema: Option<&Schema>, in_requirements:
     }
 }
 
-/// The one spelling of a leaf: a quantity in billionths, a duration in nanoseconds.
+/// Returns the one spelling of a leaf: a quantity in billionths, a duration in nanoseconds.
 fn spelled(leaf: &Value, sense: ValueFormat) -> Value {
     let one = match sense {
         ValueFormat::Plain => None,
@@ -162,7 +162,7 @@ fn spelled(leaf: &Value, sense: ValueFormat) -> Value {
     }
 }
 
-/// A whole number, or the text of one as it would be written.
+/// Returns a whole number, also from its decimal string.
 fn whole(value: &Value) -> Option<i64> {
     match value {
         Value::Number(number) => number.as_i64(),
@@ -179,7 +179,7 @@ fn scalar(value: &Value) -> Option<String> {
     }
 }
 
-/// A decimal number as digits and how many of them stand behind the point.
+/// Returns the digits of a decimal number, and how many of them follow the point.
 fn decimal(text: &str) -> Option<(i128, u32)> {
     let (sign, digits) = match text.strip_prefix('-') {
         Some(rest) => (-1, rest),
@@ -193,15 +193,15 @@ fn decimal(text: &str) -> Option<(i128, u32)> {
     Some((sign * all.parse::<i128>().ok()?, u32::try_from(fraction.len()).ok()?))
 }
 
-/// `digits` / 10^`behind` × `factor`, whole; what is left over is rounded away from zero, as the API server does.
+/// Returns `digits` / 10^`behind` × `factor`, rounded away from zero as the API server does.
 fn scaled(digits: i128, behind: u32, factor: i128) -> Option<i128> {
     let (value, unit) = (digits.checked_mul(factor)?, 10_i128.checked_pow(behind)?);
     let rest = if value % unit == 0 { 0 } else { value.signum() };
     Some(value / unit + rest)
 }
 
-/// The value of a Kubernetes quantity in billionths, so that `1500m` and `1.5` are one.
-/// Source: `k8s.io/apimachinery/pkg/api/resource`: nothing is finer than a billionth.
+/// Returns the value of a Kubernetes quantity in billionths, so that `1500m` and `1.5` are one. Source:
+/// `k8s.io/apimachinery/pkg/api/resource`: nothing is finer than a billionth.
 pub fn quantity(value: &Value) -> Option<i128> {
     const BILLION: i128 = 1_000_000_000;
     let text = match value {
@@ -242,7 +242,7 @@ pub fn quantity(value: &Value) -> Option<i128> {
     scaled(digits, behind, factor)
 }
 
-/// A duration in nanoseconds. Source: Go's `time.ParseDuration`, which `metav1.Duration` reads with.
+/// Returns a duration in nanoseconds. Source: Go's `time.ParseDuration`, which `metav1.Duration` reads with.
 pub fn duration(value: &Value) -> Option<i128> {
     let text = value.as_str()?;
     let (sign, mut rest) = match text.strip_prefix('-') {
@@ -280,7 +280,7 @@ mod tests {
 
     use super::*;
 
-    /// Spellings of one row mean the same; those of two rows never do.
+    /// Checks that spellings of one row mean the same, and those of two rows never do.
     fn check(sense: ValueFormat, rows: &[&[Value]]) {
         for (place, row) in rows.iter().enumerate() {
             for (other, others) in rows.iter().enumerate() {

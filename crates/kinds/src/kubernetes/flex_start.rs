@@ -1,5 +1,5 @@
-//! Pods that wait for flex-start nodes count as queued, not as not ready: nothing is wrong with them. Source: "About
-//! GPU obtainability with flex-start provisioning mode" of GKE's documentation.
+//! Pods that wait for flex-start nodes count as queued, not as failed. Source: "About GPU obtainability with flex-start
+//! provisioning mode" of GKE's documentation.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ pub fn flex_start_pools<'v>(all: impl IntoIterator<Item = (&'v str, &'v Value)>)
     all.into_iter().filter(flex).map(|(name, _)| name.to_owned()).collect()
 }
 
-/// Returns queued for a thing that is not ready because its pods wait for flex-start nodes.
+/// Returns queued for a resource whose pods wait for flex-start nodes, if it is not ready.
 pub fn mark_queued(readiness: Readiness, found: &QueryResults, pools: &BTreeSet<String>) -> Readiness {
     match readiness {
         Readiness::Progressing(_) | Readiness::Unhandled(_) | Readiness::Stalled(_) => {

@@ -1,5 +1,5 @@
-//! Releases of Helm charts. `helm template` makes the objects and nothing else of Helm has a part: they stand in the
-//! same graph, comparison, ownership and deletion as all others, without a release Secret or a pending state.
+//! Releases of Helm charts. Only `helm template` is used: the objects are in the same graph, comparison, ownership and deletion
+//! as all others, without a release Secret or a pending state.
 
 use std::collections::BTreeMap;
 
@@ -100,7 +100,7 @@ impl HelmRelease {
         self.release.as_deref().unwrap_or(key)
     }
 
-    /// Returns its objects, and what holds for all of them.
+    /// Returns its objects, with the settings for all of them.
     pub fn bundle<'a>(&'a self, key: &'a str) -> Bundle<'a> {
         Bundle {
             section: SECTION,
@@ -130,12 +130,12 @@ impl HelmRelease {
         inline.or_else(in_files)
     }
 
-    /// The groups of workers of a chart with the values of `dask/dask`: `worker`, then each of
-    /// `additional_worker_groups`, as far as the chart made a Deployment for it.
+    /// Returns the groups of workers of a chart with the values of `dask/dask`: `worker`, then each of `additional_worker_groups`
+    /// for which the chart rendered a Deployment.
     ///
-    /// Source: `templates/dask-worker-deployment.yaml` and `additional-worker-deployment.yaml` of the chart: the
-    /// Deployments are `F-worker` and `F-worker-GROUP`, where F is `fullnameOverride`, the release when the chart's name
-    /// is part of it, else `RELEASE-CHART`.
+    /// Source: `templates/dask-worker-deployment.yaml` and `additional-worker-deployment.yaml` of the chart: the Deployments are
+    /// `F-worker` and `F-worker-GROUP`, where F is `fullnameOverride`, the release if the chart's name is part of it, else
+    /// `RELEASE-CHART`.
     pub fn worker_groups(&self, key: &str) -> Vec<WorkerGroup> {
         let bundle = self.bundle(key);
         let made = |ending: &str| {
@@ -174,8 +174,8 @@ impl HelmRelease {
     }
 }
 
-/// Adds the provenance of the fields that people change most, in objects of a chart with the values of `dask/dask`:
-/// what a group or the scheduler says of itself. Other fields come from the chart's own line.
+/// Adds the provenance of the fields that people change most, in objects of a chart with the values of `dask/dask`: those of a
+/// group or of the scheduler. Other fields come from the chart's own line.
 pub fn places(sections: &BTreeMap<String, HelmRelease>, resources: &mut [Resource]) {
     for (key, section) in sections {
         let groups = section.worker_groups(key).into_iter();
@@ -215,7 +215,7 @@ fn deployment(object: &Object<'_>) -> ObjectId {
     }
 }
 
-/// The groups that `RELEASE/GROUP` means, or a unique ending of it as of any address: `helm_release.rapids/gpu-workers`,
+/// Returns the groups that an address matches: `RELEASE/GROUP`, or a unique ending of it: `helm_release.rapids/gpu-workers`,
 /// `rapids/gpu-workers`, `gpu-workers`. Each with the key of its section.
 pub fn groups_meant<'a>(
     sections: &'a BTreeMap<String, HelmRelease>,
@@ -231,12 +231,12 @@ pub fn groups_meant<'a>(
 /// The value with the groups of workers beside the first.
 pub const GROUPS: &str = "additional_worker_groups";
 
-/// A group of workers that a chart made.
+/// A group of workers that a chart rendered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerGroup {
-    /// Its name in the values; the first one is `worker`.
+    /// The name in the values; the first one is `worker`.
     pub name: String,
-    /// Its Deployment; the number is its `spec.replicas`, and its `scale` subresource.
+    /// The Deployment; the number is its `spec.replicas`, and its `scale` subresource.
     pub object: ObjectId,
     /// The number in the rendered Deployment.
     pub replicas: Option<u64>,

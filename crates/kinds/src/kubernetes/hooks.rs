@@ -1,6 +1,5 @@
-//! Hooks of Helm's charts: what becomes of an object with the annotation `helm.sh/hook`, and the order that it asks
-//! for. Helm runs hooks around its own commands; here there are no such commands, only things that are made in order,
-//! so a hook is a thing among them or has no place.
+//! Hooks of Helm's charts: objects with the annotation `helm.sh/hook`, and their order. Helm runs hooks before and after its own
+//! commands. Here there are no such commands, only an order of objects, so a hook is an object in that order, or it is refused.
 //! Source: helm.sh/docs/topics/charts_hooks; `pkg/release/v1/hook.go` of Helm 4.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,17 +34,17 @@ impl Hooks {
     }
 }
 
-/// Places of an object of a chart in the order of an apply, if it has one.
+/// Positions of a chart's object in the order of an apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HookPlacement<'a> {
     /// It is no hook.
     Plain,
-    /// It is made before what is no hook, in the order of the weights.
+    /// Before objects that are no hooks, in the order of the weights.
     Before(i64),
-    /// It is made after what is no hook, in the order of the weights.
+    /// After objects that are no hooks, in the order of the weights.
     After(i64),
     LeftOut,
-    /// It has no place: Helm runs it at this event.
+    /// None: Helm runs it at this event.
     Refused(&'a str),
 }
 
@@ -84,17 +83,17 @@ pub fn fate(object: &Value, hooks: Hooks) -> HookPlacement<'_> {
     }
 }
 
-/// Returns true if an object runs to an end. Other objects only exist, and to create one twice changes nothing.
+/// Returns true if an object runs to completion. Creating others twice changes nothing.
 fn runs(object: &Value) -> bool {
     matches!(text(&object["kind"]), "Job" | "Pod")
 }
 
-/// Returns true if an object of a chart is created once: a hook that runs to an end.
+/// Returns true if an object of a chart is created once: a hook that runs to completion.
 pub fn runs_once(object: &Value) -> bool {
     runs(object) && !object["metadata"]["annotations"][HOOK].is_null()
 }
 
-/// Puts the hooks of a chart before and after its other objects. Objects that a hook itself needs do not wait for it.
+/// Puts the hooks of a chart before and after its other objects. Objects that a hook needs do not wait for it.
 pub fn order(hooks: Hooks, section: &FieldPath, values: &[Value], resources: &mut [Resource]) {
     let objects = section.key("objects");
     let own: Vec<(usize, HookPlacement<'_>)> = resources
@@ -136,7 +135,7 @@ pub fn order(hooks: Hooks, section: &FieldPath, values: &[Value], resources: &mu
     }
 }
 
-/// Everything that these follow, directly or through others.
+/// Returns everything that these depend on, directly or through others.
 fn needed_by(addresses: &[Address], resources: &[Resource]) -> BTreeSet<Address> {
     let mut needed = BTreeSet::new();
     let mut of: BTreeMap<&Address, Vec<&Resource>> = BTreeMap::new();

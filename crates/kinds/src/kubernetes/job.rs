@@ -28,11 +28,11 @@ use model::resource::{
     Resource, Step, Until,
 };
 
-/// Seconds: images of 10 GB are pulled, and GPU nodes may have to be made first.
+/// Seconds: images of 10 GB are pulled, and GPU nodes may have to be created first.
 const DEADLINE: u32 = 1800;
-/// Seconds until a Job of a section has pods: nothing but a controller stands between.
+/// Seconds until a Job of a section has pods: only a controller has to act.
 const START_TIMEOUT: u32 = 300;
-/// Seconds that a Job is followed when it does not say how long.
+/// Seconds for which a Job is followed if it sets no timeout.
 const DEFAULT_JOB_TIMEOUT: u32 = 3600;
 /// The label of the Job controller on the pods of a Job. Source: `batch/v1/types.go`, `JobNameLabel`, since Kubernetes 1.27.
 const JOB_LABEL: &str = "batch.kubernetes.io/job-name";
@@ -162,7 +162,7 @@ impl Job {
         self.namespace.as_deref().unwrap_or("default")
     }
 
-    /// Pods that run at a time.
+    /// Returns the number of pods that run at a time.
     pub fn at_a_time(&self) -> u32 {
         self.parallelism.unwrap_or(1)
     }
@@ -282,7 +282,7 @@ pub fn is_queue(path: &FieldPath) -> bool {
     FieldPath::keys(["metadata", "labels", QUEUE_LABEL]).contains(path)
 }
 
-/// Returns true if a live Job has pods, or gets some by itself. A Job that is suspended and in no queue does nothing.
+/// Returns true if a live Job has pods, or gets some by itself. A suspended Job outside of a queue does nothing.
 fn runs(job: &Value) -> bool {
     let ended = ["Complete", "Failed"].iter().any(|end| holds(job, end).is_some());
     let rests = job["spec"]["suspend"] == true && text(&job["metadata"]["labels"][QUEUE_LABEL]).is_empty();
@@ -318,7 +318,7 @@ fn change_steps(context: &ChangeContext) -> Vec<Step> {
     steps
 }
 
-/// Returns true if a thing is a job of a section. A chart's Job may run once, too; it is waited for like its other objects.
+/// Returns true if a resource is a job of a section. A chart's Job may run once, too; it is waited for like its other objects.
 pub fn is_of_section(resource: &Resource) -> bool {
     let section = resource.origin.segments().first().and_then(Segment::key);
     resource.kind == KindId::Job && section == Some(SECTION)
@@ -333,7 +333,7 @@ pub fn log_of(object: &ObjectId) -> Option<Query> {
     (object.gvk == api()).then(|| pods_of(object))
 }
 
-/// The pod of a list whose log says most: one that failed, else the newest.
+/// Returns the pod of a list whose log is most useful: one that failed, else the newest.
 pub fn most_relevant_pod(pods: &Value) -> Option<&str> {
     let rank = |pod: &PodState<'_>| {
         (pod.phase() == "Failed", text(&pod.0["metadata"]["creationTimestamp"]).to_owned())
@@ -341,7 +341,7 @@ pub fn most_relevant_pod(pods: &Value) -> Option<&str> {
     PodState::each(pods).max_by_key(rank).map(PodState::name)
 }
 
-/// The Job, the pods of one that a section follows, and what Kueue says of one in a queue.
+/// Reads the Job, its pods if a section follows it, and Kueue's state if it is in a queue.
 fn queries(wait: &Await) -> Queries {
     let mut queries = own_object_query(wait);
     let (Identity::Object(job), true) = (&wait.identity, wait.until.is_ready()) else { return queries };
@@ -367,7 +367,7 @@ fn holds<'v>(job: &'v Value, kind: &str) -> Option<&'v Value> {
     condition(job, kind).filter(|found| found["status"] == "True")
 }
 
-/// Why a Job does not start, where somebody holds it back; `waiting` is what Kueue says of it.
+/// Returns the readiness of a Job that is held back; `waiting` is Kueue's reason.
 fn held_back(job: &Value, waiting: Option<workload::WaitReason>) -> Option<Readiness> {
     if job["spec"]["suspend"] != true {
         return None;
@@ -452,13 +452,13 @@ fn why_failed(failed: &Value, pods: &Value) -> String {
     }
 }
 
-/// `1 of 2 runs finished`.
+/// Returns `1 of 2 runs finished`.
 fn finished(job: &Value) -> String {
     let desired = job["spec"]["completions"].as_u64().unwrap_or(1);
     format!("{} of {desired} runs finished", count(&job["status"]["succeeded"]))
 }
 
-/// Returns the `status` line: how far it is.
+/// Returns the `status` line: the Job's progress.
 fn status_line(wait: &Await, found: &QueryResults) -> Result<StatusLine, MissingQuery> {
     let job = found.own_object();
     if !matches!(wait.facts, Facts::Job { .. }) {

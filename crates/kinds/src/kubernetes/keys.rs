@@ -1,5 +1,5 @@
-//! Rules of the API server for keys, labels and names, which no schema has: found before the first write.
-//! Source: apimachinery, `pkg/util/validation/validation.go`; `ValidateConfigMap` and `ValidateSecret` in
+//! Rules of the API server for keys, labels and names, which no schema has: they are checked before the first write. Source:
+//! apimachinery, `pkg/util/validation/validation.go`; `ValidateConfigMap` and `ValidateSecret` in
 //! `pkg/apis/core/validation/validation.go`.
 
 use serde_json::{Map, Value};
@@ -13,7 +13,7 @@ const SUBDOMAIN: &str =
     "small letters, digits, `-` and `.`, at most 253, with a letter or digit at both ends of each part";
 const LABEL: &str = "small letters, digits and `-`, at most 63, with a letter or digit at both ends";
 
-/// Finds what the server would refuse of an object's keys, labels and annotations, with its place.
+/// Returns the keys, labels and annotations that the server would refuse, with their paths.
 pub fn refused(body: &Value) -> Vec<(FieldPath, String)> {
     let mut found = Vec::new();
     let root = FieldPath::root();
@@ -39,7 +39,7 @@ pub fn refused(body: &Value) -> Vec<(FieldPath, String)> {
     found
 }
 
-/// Finds what the server would refuse of the name of an object of a built-in kind.
+/// Returns the problem with the name of an object of a built-in kind, if the server would refuse it.
 pub fn refused_name(body: &Value) -> Option<(FieldPath, String)> {
     let (kind, name) = (body["kind"].as_str()?, body["metadata"]["name"].as_str()?);
     let group = body["apiVersion"].as_str()?.split_once('/').map_or("", |(group, _)| group);

@@ -1,5 +1,5 @@
-//! Manifests: any Kubernetes objects, as YAML files give them. They stand in the same graph, comparison, ownership
-//! and deletion as what sections make.
+//! Manifests: any Kubernetes objects from YAML files. They are in the same graph, comparison, ownership and deletion as the
+//! resources of sections.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -119,7 +119,7 @@ impl Section for Manifest {
 }
 
 impl Manifest {
-    /// Returns its objects, and what holds for all of them.
+    /// Returns its objects, with the settings for all of them.
     pub fn bundle<'a>(&'a self, key: &'a str) -> Bundle<'a> {
         Bundle {
             section: SECTION,
@@ -135,8 +135,7 @@ impl Manifest {
     }
 }
 
-/// Returns the resources of manifests and charts. Objects that are not known well enough are left out: the rules of the stack
-/// report them.
+/// Returns the resources of manifests and charts. Objects without a known kind are left out: the rules of the stack report them.
 pub fn lower(bundles: &[Bundle<'_>], scope: &Scope) -> Vec<Resource> {
     let kinds = Kinds::of(bundles);
     let mut resources: Vec<Resource> =
@@ -151,7 +150,7 @@ pub fn lower(bundles: &[Bundle<'_>], scope: &Scope) -> Vec<Resource> {
     resources
 }
 
-/// Objects that manifests and charts make, by kind, namespace and name.
+/// Objects of manifests and charts, by kind, namespace and name.
 pub struct ManifestIndex(HashMap<(String, Option<String>, String), Address>);
 
 impl ManifestIndex {
@@ -167,7 +166,7 @@ impl ManifestIndex {
         self.0.get(&(kind.to_owned(), namespace.map(str::to_owned), name.to_owned())).cloned()
     }
 
-    /// Lets an object follow its namespace and what its pods cannot start without.
+    /// Makes an object depend on its namespace and on the objects that its pods need to start.
     pub fn order(&self, resource: &mut Resource) {
         let Identity::Object(ObjectId { namespace, .. }) = &resource.identity else { return };
         let home = namespace.iter().filter_map(|namespace| self.find("Namespace", None, namespace));
@@ -226,7 +225,8 @@ fn resource(object: &Object<'_>, kinds: &Kinds<'_>, scope: &Scope) -> Option<Res
     })
 }
 
-/// A job runs once, and a Dask cluster with an idle timeout is deleted by the operator: both stay gone.
+/// Returns whether an object is recreated. A job runs once, and the operator deletes a Dask cluster with an idle timeout: both
+/// stay deleted.
 fn recreation_of(object: &Object<'_>) -> Recreation {
     let idle = object.value["spec"]["idleTimeout"].as_u64().unwrap_or(0);
     if object.bundle.is_chart() && hooks::runs_once(object.value) {
@@ -239,12 +239,11 @@ fn recreation_of(object: &Object<'_>) -> Recreation {
     }
 }
 
-/// Fields that the server writes. `kubectl get -o yaml` prints them, and an apply with them is refused or never at
-/// rest.
+/// Fields that the server writes. `kubectl get -o yaml` prints them; an apply with them is refused, or differs every time.
 pub const SERVERS: [&str; 6] =
     ["creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"];
 
-/// The object as it is applied: with its namespace and our label, without what the server writes.
+/// Returns the object as it is applied: with its namespace and the stack's label, without fields that the server writes.
 fn body(object: &Object<'_>, namespace: Option<&str>, scope: &Scope) -> Value {
     let mut body = object.value.clone();
     if let Value::Object(fields) = &mut body {
@@ -288,13 +287,12 @@ fn body(object: &Object<'_>, namespace: Option<&str>, scope: &Scope) -> Value {
     body
 }
 
-/// Every PodSpec in an object, with its place: whatever has `containers`.
+/// Collects every PodSpec in an object, with its path: any table with `containers`.
 pub fn pod_specs<'v>(value: &'v Value, path: &FieldPath, found: &mut Vec<(FieldPath, &'v Value)>) {
     pod_specs_below(value, &Below::Path(path), found);
 }
 
-/// The way to a value as it is walked. It becomes a path where a PodSpec is found: definitions of custom kinds have
-/// thousands of values and none.
+/// A path during a walk. It becomes a `FieldPath` only where a PodSpec is found: CRDs have thousands of values and none.
 enum Below<'w> {
     Path(&'w FieldPath),
     Key(&'w Below<'w>, &'w str),
@@ -330,17 +328,17 @@ fn pod_specs_below<'v>(value: &'v Value, way: &Below<'_>, found: &mut Vec<(Field
     }
 }
 
-/// A label that a pod wants its node to have.
+/// A node label that a pod selects.
 pub struct NodeLabel<'v> {
-    /// Where the pod says so.
+    /// Its path in the PodSpec.
     pub place: FieldPath,
     /// The label.
     pub key: &'v str,
-    /// The values that it may have.
+    /// The selected values.
     pub values: Vec<&'v str>,
 }
 
-/// The labels that a PodSpec asks of its node, by `nodeSelector` and by node affinity, hard and soft.
+/// Returns the node labels that a PodSpec selects, by `nodeSelector` and by required and preferred node affinity.
 pub fn node_labels<'v>(spec: &'v Value, path: &FieldPath) -> Vec<NodeLabel<'v>> {
     let mut labels = Vec::new();
     let selector = spec["nodeSelector"].as_object().into_iter().flatten();
@@ -374,8 +372,8 @@ pub fn has_label(pool: &PoolFacts, label: &NodeLabel<'_>) -> bool {
     value.is_some_and(|value| label.values.contains(&value.as_str()))
 }
 
-/// The pools that pods select, those with GPUs where GPUs are asked for, then also the driver and the checks of those pools: a
-/// check needs a free GPU, so it comes first.
+/// Returns the pools that pods select, and for pods that request GPUs those with GPUs, their driver and the checks of those
+/// pools: a check needs a free GPU, so it comes first.
 fn pod_dependencies(object: &Value, scope: &Scope) -> Vec<Address> {
     let mut specs = Vec::new();
     pod_specs(object, &FieldPath::root(), &mut specs);
@@ -402,8 +400,8 @@ fn pod_dependencies(object: &Value, scope: &Scope) -> Vec<Address> {
     depends_on
 }
 
-/// Objects that the pods of an object cannot start without: its ConfigMaps, Secrets, accounts and claims, and the request for
-/// their nodes. A request is looked at once, and fails without its PodTemplate.
+/// Returns the objects that the pods of an object need to start: ConfigMaps, Secrets, ServiceAccounts and claims, and the request
+/// for their nodes. A request is processed once, and fails without its PodTemplate.
 fn needed(object: &Value) -> Vec<(&'static str, String)> {
     let mut specs = Vec::new();
     pod_specs(object, &FieldPath::root(), &mut specs);

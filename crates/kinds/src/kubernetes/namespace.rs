@@ -16,7 +16,7 @@ use crate::section::{Labels, Lifecycle, LiveName, Manage, NameRule, Section, Sec
 use model::address::{Address, FieldPath};
 use model::resource::{Effect, Facts, Identity, KindId, ObjectId, Readiness, Recreation, Resource};
 
-/// Seconds until it counts as stuck: content with finalizers goes first.
+/// Seconds until it counts as stuck: its contents with finalizers are deleted first.
 const DEADLINE: u32 = 300;
 
 pub const KIND: Kind = Kind {
@@ -65,7 +65,7 @@ impl Section for Namespace {
     }
 }
 
-/// The Namespace of a name, as a section asks for it.
+/// Returns the Namespace of a name, for a section.
 pub fn resource(address: Address, origin: FieldPath, name: &str, extra: &Value, scope: &Scope) -> Resource {
     let mut metadata = json!({ "name": name, "labels": scope.shared_labels() });
     for field in ["labels", "annotations"] {
@@ -109,7 +109,7 @@ pub fn lower_external(key: &str, section: &Namespace, scope: &Scope) -> Resource
     strip_generated_fields(lower(key, section, scope))
 }
 
-/// The API's name of a namespace.
+/// Returns the id of a namespace.
 pub fn object(name: &str) -> ObjectId {
     ObjectId { gvk: gvk("", "v1", "Namespace", "namespaces"), namespace: None, name: name.into() }
 }

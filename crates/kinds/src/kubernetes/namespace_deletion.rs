@@ -1,5 +1,5 @@
-//! Why a namespace does not go, out of the conditions that its controller sets. Pure.
-//! Source: kube-controller-manager 1.36, `pkg/controller/namespace/deletion/status_condition_utils.go`.
+//! Reasons why a namespace is not removed, from the conditions that its controller sets. Pure. Source: kube-controller-manager
+//! 1.36, `pkg/controller/namespace/deletion/status_condition_utils.go`.
 
 use serde_json::Value;
 
@@ -54,7 +54,7 @@ pub fn blocked_by(namespace: &Value) -> Option<String> {
     ))
 }
 
-/// An API server behind the API server is away, so that nobody knows what is in the namespace.
+/// Returns the message if an aggregated API server is unavailable, so that the contents of the namespace are not known.
 fn discovery(message: &str) -> String {
     let groups: Vec<String> = message
         .split([' ', ',', ';'])
@@ -79,7 +79,7 @@ fn discovery(message: &str) -> String {
     )
 }
 
-/// `pods. has 2 resource instances, …` and `x/y in 1 resource instances, …`: names with their numbers.
+/// Returns the names with their numbers of `pods. has 2 resource instances, …` and `x/y in 1 resource instances, …`.
 fn counted(message: &str, head: &str, between: &str) -> Vec<(String, u32)> {
     let list = message.split_once(head).map_or("", |(_, list)| list);
     let one = |part: &str| {

@@ -1,4 +1,4 @@
-//! Kubernetes objects as JSON: what they are called, what their status says.
+//! Kubernetes objects as JSON: identity, status, selectors.
 
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ pub fn new_object(gvk: Gvk, metadata: Value, spec: Value) -> (Identity, Value) {
     (Identity::Object(ObjectId { gvk, namespace, name }), body)
 }
 
-/// A LIST of the objects that have these labels.
+/// Returns a LIST of the objects with these labels.
 pub(crate) fn labelled<'l>(
     gvk: &Gvk,
     namespace: Option<&str>,
@@ -33,7 +33,7 @@ pub(crate) fn labelled<'l>(
     Query { api: Api::Kubernetes, path: format!("{}?labelSelector={pairs}", gvk.collection(namespace)) }
 }
 
-/// Returns a LIST of the pods that have these labels.
+/// Returns a LIST of the pods with these labels.
 pub(crate) fn pods_labelled<'l>(
     namespace: Option<&str>,
     labels: impl IntoIterator<Item = (&'l str, &'l str)>,
@@ -41,13 +41,13 @@ pub(crate) fn pods_labelled<'l>(
     labelled(&gvk("", "v1", "Pod", "pods"), namespace, labels)
 }
 
-/// The pods that a selector with these labels means; none when it has no labels.
+/// Returns a LIST of the pods of a selector with these labels; `None` without labels.
 pub(crate) fn pods_matching(namespace: Option<&str>, selector: &Value) -> Option<Query> {
     let labels = selector.as_object().filter(|labels| !labels.is_empty())?;
     Some(pods_labelled(namespace, labels.iter().map(|(key, value)| (key.as_str(), text(value)))))
 }
 
-/// The schema that an object's kind has in this program.
+/// Returns the schema of an object's kind.
 pub fn object_schema(identity: &Identity) -> Option<schema::Schema> {
     let Identity::Object(object) = identity else { return None };
     let gvk = &object.gvk;
@@ -58,7 +58,7 @@ pub fn object_schema(identity: &Identity) -> Option<schema::Schema> {
         .or_else(|| schema::served(&gvk.group, &gvk.version, &gvk.kind))
 }
 
-/// A condition of a Kubernetes object by its type.
+/// Returns a condition of a Kubernetes object by its type.
 pub fn condition<'v>(object: &'v Value, kind: &str) -> Option<&'v Value> {
     object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
 }
@@ -97,7 +97,7 @@ pub(crate) fn strip_generated_fields(mut resource: Resource) -> Resource {
     resource
 }
 
-/// The kind whose rules an object follows.
+/// Returns the kind whose rules apply to an object.
 pub fn kind_of(object: &ObjectId) -> KindId {
     let ObjectId { gvk, name, .. } = object;
     match (gvk.group.as_str(), gvk.kind.as_str()) {

@@ -1,4 +1,4 @@
-//! Digests of run-once resources, which tell whether one has changed since it was created.
+//! Digests of run-once resources, which show whether one has changed since it was created.
 
 use serde_json::Value;
 
@@ -9,9 +9,8 @@ use model::address::Segment;
 use model::record::Completions;
 use model::resource::{Recreation, Resource};
 
-/// Returns the digest of the fields of a resource's own section, without those copied from other sections and without
-/// the security defaults of its pods. Values that a comparison takes for equal have one digest, however they are
-/// spelled.
+/// Returns the digest of the fields of a resource's own section, without those copied from other sections and without the
+/// security defaults of its pods. Values that compare as equal have the same digest, in any spelling.
 pub fn digest(resource: &Resource) -> String {
     let schema = object_schema(&resource.identity).and_then(|schema| schema.property("spec"));
     digest_of(&equality::canonical(&own_spec(resource, SecurityDefaults::Excluded), schema.as_ref()))
@@ -62,7 +61,7 @@ fn digest_of(spec: &Value) -> String {
     blake3::hash(spec.to_string().as_bytes()).to_hex().as_str()[..16].to_owned()
 }
 
-/// Takes the value at a place away, and nothing beside it.
+/// Removes the value at a path, and nothing else.
 fn clear(value: &mut Value, place: &[Segment]) {
     let (first, rest) = match place {
         [] => return *value = Value::Null,

@@ -1,5 +1,5 @@
-//! The ownership of an object, by which a stack knows its own: `Apply` entries of managedFields, and two labels that
-//! narrow lists. It ends when another stack adopts the object, or when the object is released.
+//! The ownership of an object: `Apply` entries of managedFields, and two labels that narrow lists. It ends when another stack
+//! adopts the object, or when the object is released.
 
 use serde_json::{Map, Value, json};
 
@@ -9,7 +9,7 @@ use model::resource::{
     Action, Api, Call, Deferred, Method, OBJECT_LABEL_MANAGED_BY, OBJECT_LABEL_STACK, ObjectId, encoded,
 };
 
-/// The value of the label that says that this program manages an object.
+/// The value of the label for objects that this program manages.
 const MANAGED_BY: &str = "dask-infra";
 
 /// Returns the field managers that have applied an object.
@@ -39,15 +39,14 @@ pub fn own_managers<'a>(live: &'a Value, manager: &str) -> Vec<&'a str> {
     appliers(live).filter(|name| is_manager_of_stack(name, manager)).collect()
 }
 
-/// Returns true if the labels of an object name the stack, whoever has applied it.
+/// Returns true if the labels of an object name the stack, whichever manager applied it.
 pub fn has_stack_labels(live: &Value, stack: &str) -> bool {
     let labels = &live["metadata"]["labels"];
     labels[OBJECT_LABEL_STACK] == stack && labels[OBJECT_LABEL_MANAGED_BY] == MANAGED_BY
 }
 
-/// Returns managedFields without the `Apply` entries of some managers, as a write takes it: a list of one empty entry
-/// means that none is left. Source: apimachinery, `managedfields/internal/managedfields.go`: an empty list is taken
-/// for "not said".
+/// Returns managedFields without the `Apply` entries of some managers, for a write: a list of one empty entry removes all.
+/// Source: apimachinery, `managedfields/internal/managedfields.go`: an empty list counts as missing.
 pub fn without(live: &Value, managers: &[String]) -> Value {
     let entries = live["metadata"]["managedFields"].as_array().into_iter().flatten();
     let goes = |entry: &Value| {

@@ -1,12 +1,12 @@
-//! The status of a pod: this is the one module that knows where its fields stand.
-//! Source: `PodStatus` and `ContainerStatus` of Kubernetes 1.36, `core/v1/types.go`.
+//! The status of a pod: the only module that knows its fields. Source: `PodStatus` and `ContainerStatus` of Kubernetes 1.36,
+//! `core/v1/types.go`.
 
 use serde_json::Value;
 
 use crate::json::{count, text};
 use crate::kubernetes::object::{condition, is_ready};
 
-/// A pod, as its status tells it.
+/// A pod with its status.
 #[derive(Clone, Copy)]
 pub struct PodState<'v>(pub &'v Value);
 
@@ -27,7 +27,7 @@ impl<'v> PodState<'v> {
         text(&self.0["metadata"]["labels"][key])
     }
 
-    /// `Pending`, `Running`, `Succeeded`, `Failed`.
+    /// Returns `Pending`, `Running`, `Succeeded` or `Failed`.
     pub fn phase(self) -> &'v str {
         text(&self.0["status"]["phase"])
     }
@@ -54,7 +54,7 @@ impl<'v> PodState<'v> {
     }
 }
 
-/// A container, as the kubelet tells it.
+/// A container with its status from the kubelet.
 #[derive(Clone, Copy)]
 pub struct ContainerState<'v>(pub &'v Value);
 
@@ -67,7 +67,7 @@ impl<'v> ContainerState<'v> {
         text(&self.0["image"])
     }
 
-    /// Reason and message, while it waits.
+    /// Returns reason and message while it waits.
     pub fn waiting(self) -> Option<(&'v str, &'v str)> {
         let waiting = &self.0["state"]["waiting"];
         waiting.is_object().then(|| (text(&waiting["reason"]), text(&waiting["message"])))
@@ -77,12 +77,12 @@ impl<'v> ContainerState<'v> {
         self.0["state"]["running"].is_object()
     }
 
-    /// Returns how it ended, while it is not started again.
+    /// Returns how it ended, while it is not restarted.
     pub fn terminated(self) -> Option<&'v Value> {
         Some(&self.0["state"]["terminated"]).filter(|ended| ended.is_object())
     }
 
-    /// Returns how it ended before the last start.
+    /// Returns how it ended before its last start.
     pub fn last(self) -> Option<&'v Value> {
         Some(&self.0["lastState"]["terminated"]).filter(|ended| ended.is_object())
     }

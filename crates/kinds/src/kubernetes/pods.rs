@@ -1,4 +1,4 @@
-//! Pods: whose they are, whether they run, and why not.
+//! Pods of a resource: their selectors, their containers, and why they do not run.
 
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ pub fn selecting(resource: &Resource) -> PodSource {
     }
 }
 
-/// The LIST of the pods that an object selects, when it says so.
+/// Returns the LIST of the pods that an object selects, if it has a selector.
 pub fn selected(object: &Value) -> Option<Query> {
     pods_matching(object["metadata"]["namespace"].as_str(), &object["spec"]["selector"]["matchLabels"])
 }
@@ -31,20 +31,20 @@ pub struct Container {
     /// The pod's namespace.
     pub namespace: String,
     pub pod: String,
-    /// The place among the pod's containers; those that run first come first.
+    /// The index among the pod's containers, in the order in which they start.
     pub index: usize,
     pub name: String,
-    /// Tells the pod from another one of its name.
+    /// The uid, which tells the pod from another one of its name.
     pub uid: String,
-    /// How often it was started again: each start has a log of its own.
+    /// The number of restarts: each start has a log of its own.
     pub restarts: u64,
-    /// Why there is no log yet.
+    /// The reason why there is no log yet.
     pub waits: Option<String>,
     /// How it ended: `ended with code 0`.
     pub ended: Option<String>,
 }
 
-/// Containers of a LIST of pods, or of one pod, by pod and in the order in which they start.
+/// Returns the containers of a LIST of pods, or of one pod, by pod and in the order in which they start.
 pub fn containers(found: &Value) -> Vec<Container> {
     let mut all: Vec<Container> = match found["items"].as_array() {
         Some(pods) => pods.iter().flat_map(of_pod).collect(),
@@ -81,7 +81,7 @@ fn ended(status: ContainerState<'_>) -> Option<String> {
     status.exit_code().map(|code| format!("ended with code {code}"))
 }
 
-/// A container that waits has no log, unless it ran before.
+/// Returns why a container waits. It has no log then, unless it ran before.
 fn waits(status: Option<ContainerState<'_>>) -> Option<String> {
     let Some(status) = status else { return Some("it has not started".to_owned()) };
     let (reason, _) = status.waiting().filter(|_| status.last().is_none())?;
@@ -91,13 +91,13 @@ fn waits(status: Option<ContainerState<'_>>) -> Option<String> {
     })
 }
 
-/// GPUs held by the running pods among these.
+/// Returns the number of GPUs that the running pods among these hold.
 pub(crate) fn gpus<'p>(pods: impl Iterator<Item = PodState<'p>>) -> u64 {
     let running = pods.filter(|pod| pod.phase() == "Running" && !pod.is_terminating());
     running.map(|pod| pod::gpus(&pod.0["spec"])).sum()
 }
 
-/// `, 2 GPUs held`, where there are some.
+/// Returns `, 2 GPUs held`; empty without GPUs.
 pub(crate) fn gpus_held(gpus: u64) -> String {
     match gpus {
         0 => String::new(),
@@ -106,7 +106,7 @@ pub(crate) fn gpus_held(gpus: u64) -> String {
     }
 }
 
-/// Pods of a list that should run and do not, with the reason of their conditions or containers.
+/// Returns the pods of a list that should run and do not, with the reason of their conditions or containers.
 pub fn pending(pods: &Value) -> Vec<Pending> {
     let waiting = PodState::each(pods)
         .filter(|pod| !pod.is_terminating() && !pod.is_ready() && pod.phase() != "Succeeded");
@@ -119,7 +119,7 @@ pub fn pending(pods: &Value) -> Vec<Pending> {
     waiting.map(told).collect()
 }
 
-/// Why a pod does not run yet, when it says.
+/// Returns why a pod does not run yet, if its status says so.
 pub(crate) fn why(pod: PodState<'_>) -> Option<String> {
     if let Some(scheduled) = pod.unscheduled() {
         return Some(no_node_for(&pod.0["spec"], text(&scheduled["message"])));
@@ -135,14 +135,14 @@ pub(crate) fn why(pod: PodState<'_>) -> Option<String> {
     Some(format!("a container ended with code {}: {}", ended["exitCode"], text(&ended["reason"])))
 }
 
-/// Why the node autoscaler adds no node for a pod, by events of its namespace.
+/// Returns why the node autoscaler adds no node for a pod, from events of its namespace.
 pub fn not_scaled_by_events(pod: &str, events: &Value) -> Option<String> {
     let list = events["items"].as_array().into_iter().flatten();
     let own: Vec<Value> = list.filter(|event| event["involvedObject"]["name"] == pod).cloned().collect();
     no_scale_up(&own)
 }
 
-/// Why a pod waits, by the newest warning among events of its namespace.
+/// Returns why a pod waits, from the newest warning among events of its namespace.
 pub fn why_by_events(pod: &str, events: &Value) -> Option<String> {
     let list = events["items"].as_array().into_iter().flatten();
     let own = list.filter(|event| event["involvedObject"]["name"] == pod && event["type"] == "Warning");
@@ -154,8 +154,7 @@ pub fn why_by_events(pod: &str, events: &Value) -> Option<String> {
     Some(format!("{}: {}", text(&newest["reason"]), text(&newest["message"])))
 }
 
-/// Why a pod will not run without help: an image that cannot be pulled, or a container that crashes again
-/// and again.
+/// Returns why a pod will not run without help: an image that cannot be pulled, or a container that keeps crashing.
 pub(crate) fn broken(pod: PodState<'_>) -> Option<String> {
     if pod.is_terminating() {
         return None;

@@ -1,6 +1,6 @@
-//! Things that run and are not Deployments or DaemonSets: Pods and StatefulSets. A change that the API
-//! refuses recreates them. Ready by the rules of kstatus: one that runs to an end is ready when it has ended well.
-//! Source: kubernetes-sigs/cli-utils, `pkg/kstatus/status`; `pkg/apis/*/validation` of Kubernetes.
+//! Pods and StatefulSets. A change that the API refuses recreates them. Readiness follows the rules of kstatus: a pod that runs
+//! to completion is ready once it has succeeded. Source: kubernetes-sigs/cli-utils, `pkg/kstatus/status`; `pkg/apis/*/validation`
+//! of Kubernetes.
 
 use serde_json::Value;
 
@@ -14,10 +14,10 @@ use crate::kubernetes::workload;
 use model::address::FieldPath;
 use model::resource::{Api, Await, Effect, Facts, Identity, KindId, Query, Readiness, Resource, Step};
 
-/// Seconds: images of 10 GB are pulled, and GPU nodes may have to be made first.
+/// Seconds: images of 10 GB are pulled, and GPU nodes may have to be created first.
 const DEADLINE: u32 = 1800;
 
-/// Pods that somebody asks for by themselves.
+/// Pods without a controller.
 pub const POD: Kind = Kind {
     rank: 42,
     compare: Compare::Kubernetes(pod_effect),
@@ -87,7 +87,7 @@ fn pod_change_steps(context: &ChangeContext) -> Vec<Step> {
     object_change_steps(context, KindId::Pod, facts, DEADLINE)
 }
 
-/// A pod that is restarted forever is ready when it says so; one that ends, when it has ended well.
+/// Returns the readiness. A pod with `restartPolicy: Always` is ready by its condition; any other once it has succeeded.
 fn pod_ready(wait: &Await, pod: &Value) -> Readiness {
     if !pod.is_object() {
         return Readiness::progressing("not created yet");

@@ -1,4 +1,4 @@
-//! Requests for nodes that are made all at once, as GKE's queued provisioning takes them: `[provisioning_request.NAME]`.
+//! ProvisioningRequests: requests for nodes that GKE creates all at once (queued provisioning): `[provisioning_request.NAME]`.
 
 use jiff::{SignedDuration, Timestamp};
 use schemars::JsonSchema;
@@ -32,25 +32,24 @@ pub const SECTION: &str = "provisioning_request";
 /// The class of requests that GKE's autoscaler puts in a queue.
 pub const QUEUED_CLASS: &str = "queued-provisioning.gke.io";
 
-/// Machines of one request. Source: GKE's guide to the dynamic workload scheduler, "Limitations".
+/// The most machines of one request. Source: GKE's guide to the dynamic workload scheduler, "Limitations".
 pub const MOST_NODES: u64 = 1000;
 
-/// Seconds that nodes last at most: 7 days. Source: as above, `maxRunDurationSeconds`.
+/// The longest lifetime of nodes in seconds: 7 days. Source: as above, `maxRunDurationSeconds`.
 pub const MAX_DURATION_SECONDS: u64 = 604_800;
 
-/// Annotations of a request: the live name of a pool that may be had in ways that need no request, and the thing whose pods its
-/// nodes are for, `daskclusters.kubernetes.dask.org/rapids`.
+/// Annotations of a request: the live name of a pool with capacity options that need no request, and the resource whose pods use
+/// its nodes, `daskclusters.kubernetes.dask.org/rapids`.
 const POOL: &str = "dask-infra.dev/pool";
 const CONSUMER: &str = "dask-infra.dev/for";
 
-/// How long provisioned nodes are kept for pods that have not come. Source: as above.
+/// The time for which provisioned nodes are kept for pods that have not come. Source: as above.
 const BOOKING_DURATION: SignedDuration = SignedDuration::from_mins(10);
 
-/// Seconds until an autoscaler has looked at a request. The wait for machines counts against no deadline.
+/// Seconds until an autoscaler has accepted a request. The wait for machines has no deadline.
 const PICKUP_TIMEOUT: u32 = 300;
 
-/// Which image a request is made with, where the pods are others' to make: nodes are chosen by what the pods ask for, and
-/// nothing is pulled.
+/// The image in a request for the pods of others: nodes are chosen by the pods' resources, and nothing is pulled.
 const ANY_IMAGE: &str = "registry.k8s.io/pause:3.10";
 
 pub const KIND: Kind = Kind {
@@ -211,7 +210,7 @@ pub fn lower(
 /// A ProvisioningRequest to create.
 pub struct RequestSpec<'a> {
     pub address: Address,
-    /// The address of the section, of which that of the PodTemplate is made.
+    /// The address of the section, which is also the base of the PodTemplate's.
     pub section: Address,
     pub name: &'a str,
     pub namespace: &'a str,
@@ -290,7 +289,7 @@ pub fn request_resources(ask: RequestSpec<'_>, scope: &Scope) -> [Resource; 2] {
     [pod_template, request]
 }
 
-/// The pod template that the section itself describes.
+/// Returns the pod template that the section itself describes.
 fn described(
     section: &ProvisioningRequest,
     pod_keys: &PodSpecKeys<'_>,
@@ -307,8 +306,8 @@ fn described(
     (whole, provenance)
 }
 
-/// The API refuses changes of the spec field by field, but lets `parameters` be taken away, which changes nothing. Source: tried
-/// with the definition of Kueue 0.15.0.
+/// Returns the effect of a change. The API refuses changes of each field of the spec, but lets `parameters` be removed, which
+/// changes nothing. Source: tried with the CRD of Kueue 0.15.0.
 fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     if FieldPath::keys(["spec"]).contains(path) {
         return (
@@ -339,8 +338,8 @@ fn user_path(user: &str, namespace: Option<&str>) -> Option<String> {
     Some(format!("{}/{name}", gvk(group, "v1", "", plural).collection(namespace)))
 }
 
-/// The request; the pods that may have taken its nodes, which no label tells; the nodes of a pool that may need no request,
-/// and the thing whose pods they are for.
+/// Reads the request; the pods that may use its nodes, which no label shows; the nodes of a pool that may need no request, and
+/// the consumer.
 fn queries(wait: &Await) -> Queries {
     let mut queries = own_object_query(wait);
     if let (Identity::Object(request), true) = (&wait.identity, wait.until.is_ready()) {
@@ -359,12 +358,12 @@ fn queries(wait: &Await) -> Queries {
     queries
 }
 
-/// The pool of a request that may be had in ways that need none.
+/// Returns the pool of a request, if it has capacity options that need no request.
 pub fn pool_with_options(request: &Value) -> Option<&str> {
     request["metadata"]["annotations"][POOL].as_str()
 }
 
-/// Returns how long the nodes of a request last: `7d`, `12h`.
+/// Returns the lifetime of a request's nodes: `7d`, `12h`.
 pub fn lasts(request: &Value) -> String {
     let seconds = request["spec"]["parameters"]["maxRunDurationSeconds"].as_str();
     let seconds: u64 = seconds.and_then(|seconds| seconds.parse().ok()).unwrap_or(MAX_DURATION_SECONDS);
@@ -411,7 +410,7 @@ fn judge(request: &Value, around: &RequestContext<'_>) -> Readiness {
     }
 }
 
-/// Returns the `status` line: the stage, and by when pods must start.
+/// Returns the `status` line: the stage, and the time by which pods must start.
 fn status_line(_: &Await, found: &QueryResults) -> Result<StatusLine, MissingQuery> {
     let request = found.own_object();
     let (stage, of) = RequestState::of(request, &RequestContext::of(found)?);
@@ -509,7 +508,7 @@ mod tests {
         bound["items"][0]["spec"]["nodeName"] = json!("n");
         let expired = request(&[provisioned, ("BookingExpired", "True")]);
         assert_eq!(judge(&expired, &alone(&bound)), Readiness::Ready);
-        // The thing that it is for is there, or has gone.
+        // Its consumer exists, or is gone.
         let there = json!({ "kind": "DaskCluster" });
         let user = |user| RequestContext { consumer: Some(user), ..alone(&Value::Null) };
         assert_eq!(judge(&expired, &user(&there)), Readiness::Ready);

@@ -25,15 +25,14 @@ pub struct RequestRef<'a> {
     pub class: &'a str,
 }
 
-/// The annotations by which pods take the nodes of a request.
-/// Source: `cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1/types.go`.
+/// The annotations by which pods consume the nodes of a request. Source:
+/// `cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1/types.go`.
 pub const CONSUMES: &str = "autoscaling.x-k8s.io/consume-provisioning-request";
 pub const CLASS_ANNOTATION: &str = "autoscaling.x-k8s.io/provisioning-class-name";
-/// How they are called on older clusters; today's autoscaler passes them over. Source: GKE's guide to the dynamic workload
-/// scheduler.
+/// Their names on older clusters; today's autoscaler ignores them. Source: GKE's guide to the dynamic workload scheduler.
 const OLD_CONSUMES: &str = "cluster-autoscaler.kubernetes.io/consume-provisioning-request";
 const OLD_CLASS_ANNOTATION: &str = "cluster-autoscaler.kubernetes.io/provisioning-class-name";
-/// All of them.
+/// All annotations.
 pub const ANNOTATIONS: [&str; 4] = [CONSUMES, CLASS_ANNOTATION, OLD_CONSUMES, OLD_CLASS_ANNOTATION];
 
 /// Collects the requests that the pods in a value consume, under both names of the annotation.
@@ -50,8 +49,8 @@ pub fn consumed<'v>(value: &'v Value, found: &mut Vec<&'v str>) {
 }
 
 impl RequestRef<'_> {
-    /// Adds the annotations to the `metadata` of pods, under both of their names: which of them a cluster knows
-    /// depends on its version.
+    /// Adds the annotations to the `metadata` of pods, under both of their names: the cluster's version decides which of them it
+    /// knows.
     pub fn add_annotations(&self, metadata: &mut Value) {
         let annotations = [
             (CONSUMES, self.name),
@@ -86,13 +85,13 @@ impl<'a> RequestContext<'a> {
     }
 }
 
-/// Returns true if the user of the nodes is older than the request. It has its nodes from another one, until it is replaced.
+/// Returns true if the consumer is older than the request: it uses the nodes of another one, until it is replaced.
 fn is_older(user: &Value, request: &Value) -> bool {
     let created = |thing: &Value| thing["metadata"]["creationTimestamp"].as_str().map(str::to_owned);
     created(user).zip(created(request)).is_some_and(|(user, request)| user < request)
 }
 
-/// Returns true if some nodes are for any pods: GKE taints the nodes of requests.
+/// Returns true if some nodes accept any pods: GKE taints the nodes of requests.
 fn has_plain_nodes(nodes: &Value) -> bool {
     let is_plain = |node: &Value| {
         let taints = node["spec"]["taints"].as_array().into_iter().flatten();
@@ -101,19 +100,19 @@ fn has_plain_nodes(nodes: &Value) -> bool {
     nodes["items"].as_array().into_iter().flatten().any(is_plain)
 }
 
-/// How a request stands. Source: GKE's guide to the dynamic workload scheduler; the autoscaler's
+/// The stages of a request. Source: GKE's guide to the dynamic workload scheduler; the autoscaler's
 /// `apis/provisioningrequest/autoscaling.x-k8s.io/v1/types.go`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestState {
-    /// Nobody has looked at it.
+    /// No autoscaler has accepted it.
     Pending,
     /// The autoscaler waits for machines.
     Accepted,
-    /// The nodes are there, and pods may come.
+    /// The nodes exist, and wait for pods.
     Provisioned,
-    /// Pods run on the nodes, or have.
+    /// Pods run on the nodes, or did.
     Used,
-    /// Its pool has nodes for all pods.
+    /// Its pool has nodes that accept any pods.
     Needless,
     /// It ended.
     Failed,
@@ -172,7 +171,8 @@ impl RequestState {
     }
 }
 
-/// Returns how a request ended, `Failed: …`, once it gives no nodes any more. An expired booking after provisioning is no end.
+/// Returns how a request ended, `Failed: …`, once it provides no nodes any more. A booking that expires after provisioning is no
+/// end.
 pub fn has_ended(request: &Value) -> Option<String> {
     // Whether pods use it is not known here, and not asked: what was provisioned did its work.
     let (stage, end) = RequestState::of(request, &RequestContext::NOTHING);
@@ -189,7 +189,7 @@ pub fn has_ended(request: &Value) -> Option<String> {
     Some(in_words(stage, end?)).filter(|_| is_end)
 }
 
-/// Returns how a request ended when no pod has come to its nodes: unlike in [`has_ended`], every expired booking is an end.
+/// Returns how a request ended if no pod used its nodes: unlike in [`has_ended`], every expired booking is an end.
 pub fn has_expired(request: &Value) -> Option<String> {
     let (stage, end) = RequestState::of(request, &RequestContext::NOTHING);
     let ended =
@@ -197,24 +197,24 @@ pub fn has_expired(request: &Value) -> Option<String> {
     Some(in_words(stage, end?)).filter(|_| ended)
 }
 
-/// Returns true if nodes may still come for a request, or wait for its pods.
+/// Returns true if nodes may still be created for a request, or wait for its pods.
 pub(crate) fn is_open(request: &Value) -> bool {
     let (stage, _) = RequestState::of(request, &RequestContext::NOTHING);
     matches!(stage, RequestState::Pending | RequestState::Accepted | RequestState::Provisioned)
 }
 
-/// Returns true if a request has got its nodes.
+/// Returns true if a request has its nodes.
 pub fn has_nodes(request: &Value) -> bool {
     condition(request, "Provisioned").is_some_and(|found| found["status"] == "True")
 }
 
-/// Why a request of a quota that is too small waits, in words.
+/// Describes why a request waits for quota.
 pub fn lacks_quota(request: &Value) -> Option<String> {
     let told = condition(request, "Provisioned").filter(|told| told["status"] != "True")?;
     text(&told["reason"]).contains("Quota").then(|| missing(request))
 }
 
-/// Returns the reason why an accepted request waits, in words.
+/// Describes why an accepted request waits.
 pub(crate) fn missing(request: &Value) -> String {
     let provisioned = condition(request, "Provisioned").filter(|found| found["status"] == "False");
     let (reason, message) =

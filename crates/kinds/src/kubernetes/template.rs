@@ -1,4 +1,4 @@
-//! Pods from the short keys that sections share: what they get, where they run, what they follow.
+//! Pods from the short keys that sections share: resources, placement, dependencies.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use crate::section::PodKeys;
 use crate::security_defaults;
 use model::address::{Address, FieldPath};
 
-/// The taint of nodes that belong to queued requests. GKE puts it on pools with `queued`; that it adds the toleration to pods
-/// that consume a request is only hearsay, so it is always said.
+/// The taint of nodes for queued requests. GKE adds it to pools with `queued`. It is not certain that GKE adds the toleration to
+/// pods that consume a request, so it is always set.
 pub const QUEUED_TAINT: &str = "cloud.google.com/gke-queued";
 
-/// Settings of a pod in the short form that sections share: what it runs, with what and where.
+/// Settings of a pod in the short form that sections share.
 pub struct PodSpecKeys<'a> {
     pub image: &'a str,
     /// Arguments of the image's entry point; none for the default ones.
@@ -27,8 +27,8 @@ pub struct PodSpecKeys<'a> {
     pub resources: Option<&'a BTreeMap<String, f64>>,
 }
 
-/// Returns the addresses that a thing with these pods depends on: its namespace, the operator that makes the pods, the pools, the
-/// driver where GPUs are asked for, and the checks of those pools. A check needs a free GPU, so it comes first.
+/// Returns the addresses that a resource with these pods depends on: its namespace, the operator that creates the pods, the
+/// pools, and for GPUs the driver and the checks of those pools. A check needs a free GPU, so it comes first.
 pub fn dependencies(
     pods: &[&PodSpecKeys],
     namespace: &str,
@@ -77,12 +77,12 @@ pub fn provenance(pod: &FieldPath, section: &FieldPath, image: &FieldPath) -> Ve
     places
 }
 
-/// A PodSpec with one container, of which only the image is said.
+/// Returns a PodSpec with one container, of which only the image is set.
 pub fn bare(name: &str, pod_keys: &PodSpecKeys, scope: &Scope) -> Value {
     pod(json!({ "name": name, "image": pod_keys.image, "imagePullPolicy": "IfNotPresent" }), pod_keys, scope)
 }
 
-/// A PodSpec with one container: what it gets, and the nodes that it may run on.
+/// Returns a PodSpec with one container, its resources, and the nodes that it may run on.
 pub fn pod(mut container: Value, pod_keys: &PodSpecKeys, scope: &Scope) -> Value {
     let PodKeys {
         gpus: _,

@@ -18,33 +18,33 @@ pub struct Cause {
     pub code: &'static str,
     /// The problem, in words.
     pub what: String,
-    /// The words that say so.
+    /// The message of the component that reports it.
     pub said: Option<String>,
     /// Remedies, the likeliest first.
     pub remedies: Vec<String>,
 }
 
-/// A node pool, as far as a pod that waits for it cares.
+/// The facts of a node pool that matter to a pod that waits for it.
 #[derive(Clone, Debug, Default)]
 pub struct Pool {
     /// Its live name.
     pub name: String,
     /// Its address in the stack.
     pub address: String,
-    /// Where its number of nodes stands: `stack.toml:17:9`.
+    /// The position of its number of nodes: `stack.toml:17:9`.
     pub place: String,
-    /// Nodes, when the file fixes them.
+    /// The number of nodes, if it is fixed.
     pub nodes: Option<u64>,
-    /// How many nodes have GPUs for all that the stack has run there, where it has some.
+    /// The number of nodes with GPUs for everything of the stack there.
     pub needed: Option<u64>,
-    /// Nodes at most, when an autoscaler has it.
+    /// The largest number of nodes, if the pool is autoscaled.
     pub most: Option<u64>,
     /// Its live state at GKE.
     pub live: Value,
 }
 
 impl Pool {
-    /// Counts the GPUs that live pods ask of it: somebody may have scaled them since the stack was written.
+    /// Counts the GPUs that live pods request from it: they may have been scaled since the stack was written.
     pub fn needs(&mut self, pods: &[Value]) {
         let here = pods.iter().filter(|pod| pod["spec"]["nodeSelector"][POOL_LABEL] == *self.name);
         let asked: u64 = here.map(|pod| pod::gpus(&pod["spec"])).sum();
@@ -63,17 +63,17 @@ pub struct PodContext<'a> {
     pub log: Option<&'a str>,
     /// Node pools of the stack.
     pub pools: &'a [Pool],
-    /// Where a key of the pod's section stands: `cpu` gives `stack.toml:12:5`.
+    /// Returns the position of a key of the pod's section: `cpu` gives `stack.toml:12:5`.
     pub place: &'a dyn Fn(&str) -> String,
     /// True if the section has keys for its pod: `pool`, `gpus` and the like.
     pub has_keys: bool,
-    /// How the program is called.
+    /// The name of the program in commands.
     pub program: &'a str,
-    /// The address whose number of workers the pod is one of.
+    /// The address of the workers that the pod belongs to.
     pub scaled: Option<&'a str>,
 }
 
-/// Why a pod does not run; `None` when it does, or has ended well.
+/// Returns why a pod does not run; `None` if it does, or has succeeded.
 pub fn of_pod(pod: &Value, context: &PodContext<'_>) -> Option<Cause> {
     let state = PodState(pod);
     if state.is_ready() || state.phase() == "Succeeded" {
@@ -113,7 +113,7 @@ pub(crate) fn cause(code: &'static str, what: &str, said: Option<String>, remedi
     Cause { code, what: what.to_owned(), said, remedies }
 }
 
-/// The newest event of those that are meant.
+/// Returns the newest matching event.
 fn newest(events: &[Value], meant: impl Fn(&Value) -> bool) -> Option<&Value> {
     let time = |event: &&Value| {
         let times = [&event["series"]["lastObservedTime"], &event["lastTimestamp"], &event["eventTime"]];
@@ -122,7 +122,7 @@ fn newest(events: &[Value], meant: impl Fn(&Value) -> bool) -> Option<&Value> {
     events.iter().filter(|event| meant(event)).max_by_key(time)
 }
 
-/// `2 Insufficient nvidia.com/gpu` of `0/5 nodes are available: …`, without what is said of preemption.
+/// Returns `2 Insufficient nvidia.com/gpu` of `0/5 nodes are available: …`, without the part about preemption.
 pub fn predicates(message: &str) -> Vec<(u64, String)> {
     let message = shortened(message);
     let reasons = message.split_once(": ").map_or(message, |(_, reasons)| reasons);
@@ -142,11 +142,11 @@ pub fn predicates(message: &str) -> Vec<(u64, String)> {
     found
 }
 
-/// The scheduler's words about a pod whose node affinity or selector no node has.
+/// The text for a pod whose node affinity or selector matches no node.
 pub const NO_LABELS: &str = "no node has the labels that it requires";
 
-/// Returns the scheduler's message in words: `no node fits: 2 without a free GPU, 1 not ready yet`. Nodes that the pod does not
-/// ask for are left out, as most are of other pools.
+/// Translates the scheduler's message: `no node fits: 2 without a free GPU, 1 not ready yet`. Nodes that the pod does not select
+/// are left out, as most are of other pools.
 pub fn no_node(message: &str) -> String {
     if message.starts_with("no nodes available") {
         return "the cluster has no nodes".to_owned();
@@ -165,8 +165,8 @@ pub fn no_node(message: &str) -> String {
     format!("no node fits: {}", words.join(", "))
 }
 
-/// Judges a pod with this PodSpec. A pool whose nodes nobody has yet has no node with its name either: the pod waits for
-/// one.
+/// Translates the scheduler's message for a pod with this PodSpec. An empty pool has no node with its label either: the pod waits
+/// for one.
 pub fn no_node_for(spec: &Value, message: &str) -> String {
     let reasons = predicates(message);
     let elsewhere = |(_, reason): &(u64, String)| reason.contains("node affinity/selector");
@@ -178,8 +178,8 @@ pub fn no_node_for(spec: &Value, message: &str) -> String {
     }
 }
 
-/// The node autoscaler's words about a pod for which it adds no node, in words: `the autoscaler adds no node: 1 with the taint
-/// nvidia.com/gpu: present`. `None` when it adds one, or says nothing about new nodes of pools that the pod asks for.
+/// Translates the node autoscaler's message about a pod for which it adds no node: `the autoscaler adds no node: 1 with the taint
+/// nvidia.com/gpu: present`. `None` if it adds one, or says nothing about new nodes of the pod's pools.
 pub fn no_scale_up(events: &[Value]) -> Option<String> {
     let newest = newest(events, is_scaling).filter(|event| event["reason"] == "NotTriggerScaleUp")?;
     let reasons: Vec<String> = predicates(text(&newest["message"]))
@@ -197,14 +197,14 @@ pub fn no_scale_up(events: &[Value]) -> Option<String> {
     (!reasons.is_empty()).then(|| format!("the autoscaler adds no node: {}", reasons.join(", ")))
 }
 
-/// The autoscaler's words for a pool that has as many nodes as it may have.
+/// The autoscaler's message about a pool with its largest number of nodes.
 const MAX_SIZE_REACHED: &str = "max node group size reached";
 
 fn is_scaling(event: &Value) -> bool {
     matches!(text(&event["reason"]), "NotTriggerScaleUp" | "TriggeredScaleUp" | "FailedScaleUp")
 }
 
-/// Returns the lack of a node, to stand behind a number of nodes. Source: the filter plugins' `ErrReason` texts.
+/// Returns what a node lacks, as text after a number of nodes. Source: the filter plugins' `ErrReason` texts.
 fn lacks(reason: &str) -> String {
     match reason {
         "Insufficient nvidia.com/gpu" => "without a free GPU".to_owned(),
@@ -219,13 +219,13 @@ fn lacks(reason: &str) -> String {
     }
 }
 
-/// `nvidia.com/gpu: present` of `node(s) had untolerated taint {nvidia.com/gpu: present}`.
+/// Returns `nvidia.com/gpu: present` of `node(s) had untolerated taint {nvidia.com/gpu: present}`.
 fn taint(reason: &str) -> Option<&str> {
     let (_, taint) = reason.split_once("untolerated taint")?;
     Some(taint.trim().trim_matches(['{', '}', ' ', ':']))
 }
 
-/// The one pool that a pod must run on.
+/// Returns the one pool that a pod must run on.
 fn pool_of<'a>(pod: &Value, pools: &'a [Pool]) -> Option<&'a Pool> {
     let name = pod["spec"]["nodeSelector"][POOL_LABEL].as_str()?;
     pools.iter().find(|pool| pool.name == name)
@@ -319,9 +319,9 @@ fn unscheduled(pod: &Value, scheduled: &Value, context: &PodContext<'_>) -> Caus
     cause("unscheduled", "no node accepts it", said, Vec::new())
 }
 
-/// Why the node autoscaler adds no node for a pod, by its own words about new nodes. They count where the pod's pool is
-/// autoscaled, or no pool is named and the scheduler has not said that nodes lack only room: then they are of other pools.
-/// Source: cluster-autoscaler, `core/scaleup/orchestrator` and `processors/status/eventing_scale_up_processor.go`.
+/// Returns why the node autoscaler adds no node for a pod, from its message about new nodes. The message counts if the pod's pool
+/// is autoscaled, or if it selects no pool and the scheduler did not report that nodes only lack room: then it is about other
+/// pools. Source: cluster-autoscaler, `core/scaleup/orchestrator` and `processors/status/eventing_scale_up_processor.go`.
 fn not_scaled(
     message: &str,
     scheduler: &[(u64, String)],
@@ -379,7 +379,7 @@ fn not_scaled(
     None
 }
 
-/// Machines that are not to be had: the node autoscaler's words, or GKE's about the pool.
+/// Returns the cause if machines are not available: by the node autoscaler's message, or GKE's about the pool.
 fn capacity(pool: Option<&Pool>, scaling: Option<&Value>, context: &PodContext<'_>) -> Option<Cause> {
     let failed =
         scaling.filter(|event| event["reason"] == "FailedScaleUp").map(|event| text(&event["message"]));
@@ -486,7 +486,7 @@ fn more_nodes(pool: Option<&Pool>, context: &PodContext<'_>) -> String {
     }
 }
 
-/// `nvidia.com/gpu: present` between braces.
+/// Returns `nvidia.com/gpu: present` between braces.
 fn braced(reason: &str) -> &str {
     reason.split_once('{').and_then(|(_, rest)| rest.split('}').next()).unwrap_or(reason)
 }
@@ -516,7 +516,7 @@ fn tainted(reason: &str, said: Option<String>, context: &PodContext<'_>) -> Caus
     cause("taint", &what, said, remedies)
 }
 
-/// A container that cannot start, or does not stay.
+/// Returns the cause for a container that cannot start, or keeps ending.
 fn stuck(container: ContainerState<'_>, context: &PodContext<'_>) -> Option<Cause> {
     let (reason, message) = container.waiting().unwrap_or_default();
     match reason {
@@ -605,8 +605,8 @@ fn crashed(container: ContainerState<'_>, context: &PodContext<'_>) -> Cause {
     cause("crash", &what, log, vec![remedy])
 }
 
-/// The scheduler's words without what it says of preemption and of claims, which never helps here: kube-scheduler 1.36
-/// ends with `. no new claims to deallocate, preemption: …` (seen).
+/// Returns the scheduler's message without the parts about preemption and claims, which never help here: kube-scheduler 1.36 ends
+/// with `. no new claims to deallocate, preemption: …` (seen).
 pub fn shortened(why: &str) -> &str {
     match why.split_once(". ") {
         Some((first, rest)) if rest.contains("preemption: ") => &why[..=first.len()],
@@ -614,7 +614,7 @@ pub fn shortened(why: &str) -> &str {
     }
 }
 
-/// Why a node pool has not the nodes that it should.
+/// Returns why a node pool does not have its nodes.
 pub fn of_pool(pool: &Pool, program: &str) -> Option<Cause> {
     let context = PodContext {
         events: &[],

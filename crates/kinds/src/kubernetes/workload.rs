@@ -1,5 +1,5 @@
-//! Deployments and DaemonSets: ready by the rules of kstatus, which count more than Helm's do.
-//! Source: kubernetes-sigs/cli-utils, `pkg/kstatus/status`.
+//! Deployments and DaemonSets: readiness by the rules of kstatus, which check more than Helm's do. Source:
+//! kubernetes-sigs/cli-utils, `pkg/kstatus/status`.
 
 use serde_json::{Value, json};
 
@@ -43,7 +43,7 @@ pub const DAEMON_SET: Kind = Kind {
     ..Kind::DEFAULT
 };
 
-/// The selector is fixed, a changed pod template rolls, the rest is changed where it is.
+/// Returns the effect of a change: the selector is fixed, a changed pod template rolls, and the rest is changed in place.
 pub(crate) fn template_effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     if FieldPath::keys(["spec", "selector"]).contains(path) {
         return (Effect::Replace, Some("the selector cannot be changed"));
@@ -121,13 +121,13 @@ pub(crate) fn daemon_set_ready(object: &Value) -> Readiness {
     Readiness::Ready
 }
 
-/// Returns the `status` line: how many pods run.
+/// Returns the `status` line: the number of running pods.
 pub(crate) fn deployment_status(object: &Value) -> StatusLine {
     let desired = object["spec"]["replicas"].as_u64().unwrap_or(1);
     pods_said(desired, count(&object["status"]["replicas"]), count(&object["status"]["readyReplicas"]))
 }
 
-/// Returns the `status` line: on how many nodes it runs.
+/// Returns the `status` line: the number of nodes with a running pod.
 pub(crate) fn daemon_set_status(object: &Value) -> StatusLine {
     let status = &object["status"];
     let (desired, made) =
@@ -147,7 +147,7 @@ fn pods_said(desired: u64, made: u64, ready: u64) -> StatusLine {
     }
 }
 
-/// The number of pods of what files ask for; `all` are the things of the stack.
+/// Returns how a workload of a manifest or chart is scaled; `all` are the resources of the stack.
 pub(crate) fn scaled(resource: &Resource, all: &[Resource]) -> Option<ScaleTarget> {
     let Identity::Object(object) = &resource.identity else { return None };
     let section = resource.address.section().split('.').next().unwrap_or_default();

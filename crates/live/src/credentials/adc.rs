@@ -77,7 +77,7 @@ impl CredentialKind {
         }
     }
 
-    /// The fields without which Google's library cannot use such a file.
+    /// Returns the fields without which Google's library cannot use such a file.
     fn required_fields(self) -> &'static [&'static str] {
         match self {
             Self::User => &["client_id", "client_secret", "refresh_token"],

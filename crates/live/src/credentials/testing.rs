@@ -11,7 +11,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rustls::SignatureScheme;
 use serde_json::{Value, json};
 
-/// The file of a service account's key.
+/// Returns the file of a service account's key.
 pub fn key_file(email: &str, token_uri: &str) -> Value {
     json!({
         "type": "service_account",

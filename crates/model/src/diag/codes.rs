@@ -42,12 +42,12 @@ const fn first(examples: &[&'static str]) -> Option<&'static str> {
 }
 
 impl Code {
-    /// The whole table, in the order of the printed codes.
+    /// Returns the whole table, in the order of the printed codes.
     pub fn all() -> &'static [Entry] {
         TABLE
     }
 
-    /// The row of this code.
+    /// Returns the row of this code.
     pub fn entry(self) -> &'static Entry {
         // The macro writes variants and rows in one order; a test holds it.
         &TABLE[self as usize]
@@ -58,7 +58,7 @@ impl Code {
         matches!(self, Self::SecretInFile | Self::LiteralSecret)
     }
 
-    /// The printed code: `DI0102`.
+    /// Returns the printed code: `DI0102`.
     pub fn as_str(self) -> &'static str {
         self.entry().id
     }

@@ -46,7 +46,7 @@ pub struct Label {
     pub text: String,
 }
 
-/// One thing to tell the user.
+/// One message for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     /// The stable code, for `explain` and for searching.
@@ -62,12 +62,12 @@ pub struct Diagnostic {
 }
 
 impl Diagnostic {
-    /// An error without a place.
+    /// Creates an error without a place.
     pub fn error(code: Code, message: impl Into<String>) -> Self {
         Self { code, severity: Severity::Error, message: message.into(), labels: Vec::new(), help: None }
     }
 
-    /// A warning without a place.
+    /// Creates a warning without a place.
     pub fn warning(code: Code, message: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(code, message) }
     }
@@ -116,12 +116,12 @@ impl Diagnostic {
         self
     }
 
-    /// The first place in a text, that of a named section included.
+    /// Returns the first place in a text, that of a named section included.
     pub fn location(&self, sources: &Sources) -> Option<Location> {
         self.span(sources).map(|span| sources.location(span))
     }
 
-    /// The first address that a label names.
+    /// Returns the first address that a label names.
     pub fn address(&self) -> Option<&Address> {
         self.labels.iter().find_map(|label| match &label.place {
             Place::Address(address) => Some(address),
@@ -129,7 +129,7 @@ impl Diagnostic {
         })
     }
 
-    /// The fields of the stack that labels point at.
+    /// Returns the fields of the stack that labels point at.
     pub fn fields(&self) -> impl Iterator<Item = &FieldPath> {
         self.labels.iter().filter_map(|label| match &label.place {
             Place::Value(field) | Place::Key(field) => Some(field),
@@ -137,7 +137,7 @@ impl Diagnostic {
         })
     }
 
-    /// The stable form for programs.
+    /// Returns the stable form for programs.
     pub fn to_json(&self, sources: &Sources) -> Json {
         let Self { code, severity, message, labels: _, help } = self;
         let location = self.location(sources);
@@ -153,14 +153,14 @@ impl Diagnostic {
         }
     }
 
-    /// The first stretch of text that a label points at.
+    /// Returns the first stretch of text that a label points at.
     pub fn span(&self, sources: &Sources) -> Option<Span> {
         self.labels.iter().find_map(|label| label.place.span(sources))
     }
 }
 
 impl Place {
-    /// The stretch of text, that of a named section included.
+    /// Returns the stretch of text, that of a named section included.
     pub fn span(&self, sources: &Sources) -> Option<Span> {
         match self {
             Self::Source(span) => Some(*span),
@@ -206,7 +206,7 @@ pub fn sort(diagnostics: &mut Vec<Diagnostic>, sources: &Sources) {
     });
 }
 
-/// The candidate that `word` was most likely meant to be; `None` when nothing is close.
+/// Returns the candidate that `word` was most likely meant to be; `None` when nothing is close.
 pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     let plain = |text: &str| text.to_ascii_lowercase().replace('_', "-");
     let wanted = plain(word);

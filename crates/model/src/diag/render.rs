@@ -80,7 +80,7 @@ pub fn render_counted(diagnostics: &[Diagnostic], sources: &Sources, look: Look)
     text
 }
 
-/// The diagnostics one below the other, with a blank line between them.
+/// Returns the diagnostics one below the other, with a blank line between them.
 pub fn render(diagnostics: &[Diagnostic], sources: &Sources, look: Look) -> String {
     let Look { width, colour, characters } = look;
     let theme = match (characters, colour) {
@@ -212,8 +212,8 @@ impl<'a> Report<'a> {
     }
 }
 
-/// A text with the middle of its longest words left out. Secrets are removed first: a search for the
-/// whole would miss half of one.
+/// Returns a text with the middle of its longest words left out. Secrets are removed first: a search for the whole would miss
+/// half of one.
 fn readable(text: &str, sources: &Sources) -> String {
     const KEPT: usize = 100;
     if text.len() <= LONGEST_WORD {
@@ -260,7 +260,7 @@ fn is_long(text: &str, Span { start, end, .. }: Span) -> bool {
     text.get(from..to).unwrap_or_default().split('\n').any(|line| line.len() > LONGEST)
 }
 
-/// Some of a long line, around a place in it.
+/// Returns some of a long line, around a place in it.
 fn excerpt(text: &str, Span { start, .. }: Span) -> String {
     const BEFORE: usize = 20;
     const AFTER: usize = 60;

@@ -12,7 +12,7 @@ use serde_json::Value;
 pub struct JsonText(Arc<str>);
 
 impl JsonText {
-    /// The tree.
+    /// Returns the tree.
     pub fn value(&self) -> Value {
         // What was written from a tree can be read.
         serde_json::from_str(&self.0).unwrap_or_default()

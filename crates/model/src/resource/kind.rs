@@ -1,4 +1,4 @@
-//! Kinds of things, as this program distinguishes them.
+//! Kinds of resources, as this program distinguishes them.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $id:ident $name:literal,)*) => {
-        /// The kind of a thing in this program: it decides how the thing is compared, changed and judged.
+        /// The kind of a resource in this program: it decides how the resource is compared, changed and judged.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum KindId {
             $($(#[$doc])* $id,)*
@@ -82,7 +82,7 @@ kinds! {
 }
 
 impl KindId {
-    /// The kind of a name.
+    /// Creates the kind of a name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.as_str() == name)
     }
@@ -108,7 +108,7 @@ impl<'de> Deserialize<'de> for KindId {
 }
 
 /// A kind as a record names it. A record outlives the program that wrote it, so it may name one that this one does not
-/// know; such a thing is treated as an object without a kind of its own, and keeps its name.
+/// know; such a resource is treated as an object without a kind of its own, and keeps its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum RecordedKind {

@@ -25,8 +25,8 @@ pub struct Lowered {
 }
 
 impl Lowered {
-    /// A digest of all of it: where it goes and whose it is, every resource, external ones too, and every capacity option. What
-    /// was agreed to is known by it.
+    /// Returns a digest of all of it: where it goes and whose it is, every resource, external ones too, and every capacity
+    /// option. What was agreed to is known by it.
     ///
     /// # Errors
     /// It cannot be said in JSON.

@@ -1,10 +1,10 @@
-//! How things stand.
+//! Readiness of resources.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// The readiness of a thing. A ready thing does what it is for.
+/// The readiness of a resource. A ready resource does what it is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Readiness {
     /// It does.

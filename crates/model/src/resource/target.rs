@@ -1,4 +1,4 @@
-//! Where the things of a stack live.
+//! The target of a stack: where its resources live.
 
 use std::fmt;
 
@@ -126,13 +126,13 @@ impl Target {
         self.hosts.iter().any(|host| host.slurm)
     }
 
-    /// The names of hosts that things are placed on; none where there is only the machine itself, or SLURM places them.
+    /// Returns the names of hosts that resources are placed on; none where there is only the machine itself, or SLURM places them.
     pub fn host_names(&self) -> Option<Vec<String>> {
         let is_local = self.hosts.iter().all(|host| host.connection == HostConnection::Local || host.slurm);
         (!is_local).then(|| self.hosts.iter().map(|host| host.name.clone()).collect())
     }
 
-    /// The section of the stack file that says so.
+    /// Returns the section of the stack file that says so.
     pub fn hosts_section(&self) -> &'static str {
         match (self.is_slurm(), self.host_names()) {
             (true, _) => "slurm",

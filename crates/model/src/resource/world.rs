@@ -72,7 +72,7 @@ pub fn drop_managed_fields(live: &mut Value) {
 }
 
 impl World {
-    /// A world in which nothing exists.
+    /// Creates a world in which nothing exists.
     pub fn empty() -> Self {
         Self {
             cluster: Seen::Absent,
@@ -90,7 +90,7 @@ impl World {
         }
     }
 
-    /// The live JSON of an identity.
+    /// Returns the live JSON of an identity.
     pub fn find(&self, identity: &Identity) -> Option<&Value> {
         match identity {
             Identity::Cluster(_) => self.cluster.live(),

@@ -62,7 +62,7 @@ impl fmt::Display for ProblemKind {
     }
 }
 
-/// All problems of a value, in path order. `null` where it is not a value of its own counts as absent.
+/// Returns all problems of a value, in path order. `null` where it is not a value of its own counts as absent.
 pub fn check(schema: &Schema, value: &Value) -> Vec<Problem> {
     let mut walk = Walk { problems: Vec::new() };
     walk.value(schema, value, &FieldPath::root());
@@ -203,7 +203,7 @@ fn is_exponent(unit: &str) -> bool {
     !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit())
 }
 
-/// The candidate that was probably meant by `word`: the same but for case, or few enough edits away.
+/// Returns the candidate that was probably meant by `word`: the same but for case, or few enough edits away.
 pub fn closest<S: AsRef<str>>(word: &str, candidates: &[S]) -> Option<String> {
     let lower = word.to_lowercase();
     let length = lower.chars().count();

@@ -57,7 +57,7 @@ struct VersionSchema {
     open_api_v3_schema: Node,
 }
 
-/// The four `CustomResourceDefinition` objects, ready to apply, sorted by name.
+/// Returns the four `CustomResourceDefinition` objects, ready to apply, sorted by name.
 pub fn dask_crds() -> &'static [Value] {
     static CRDS: OnceLock<Vec<Value>> = OnceLock::new();
     CRDS.get_or_init(|| {
@@ -65,13 +65,13 @@ pub fn dask_crds() -> &'static [Value] {
     })
 }
 
-/// The schema of a kind of `kubernetes.dask.org/v1`.
+/// Returns the schema of a kind of `kubernetes.dask.org/v1`.
 pub fn dask(kind: &str) -> Option<Schema> {
     let resource = RESOURCES.iter().find(|resource| resource.kind == kind)?;
     resource.schema.get_or_init(|| resource.read()).clone()
 }
 
-/// The four kinds as discovery tells them once the custom resources are established, sorted.
+/// Returns the four kinds as discovery tells them once the custom resources are established, sorted.
 pub fn dask_apis() -> &'static [Api] {
     static APIS: OnceLock<Vec<Api>> = OnceLock::new();
     APIS.get_or_init(|| dask_crds().iter().flat_map(Api::from_crd).collect())

@@ -12,24 +12,24 @@ pub(super) const PACKAGES: &str = "google.";
 
 static LINES: LazyLock<Lines> = LazyLock::new(|| Lines::new(include_str!("../../../../schemas/gke.jsonl")));
 
-/// The schema of a message: `Cluster`, `NodePool`, `UpdateNodePoolRequest`, `BlueGreenSettings`; nested
-/// ones with their parent's name: `NodePool.UpgradeSettings`.
+/// Returns the schema of a message: `Cluster`, `NodePool`, `UpdateNodePoolRequest`, `BlueGreenSettings`; nested ones with their
+/// parent's name: `NodePool.UpgradeSettings`.
 pub fn message(name: &str) -> Option<Schema> {
     definition(&format!("{PACKAGE}{name}"))
 }
 
-/// The values of an enum in the order of the descriptor: `enum_names("NodePool.Status")`. Empty for a
-/// name that is not an enum. A field's own values are [`Schema::enum_values`].
+/// Returns the values of an enum in the order of the descriptor: `enum_names("NodePool.Status")`. Empty for a name that is not an
+/// enum. A field's own values are [`Schema::enum_values`].
 pub fn enum_names(name: &str) -> Vec<String> {
     message(name).map(|schema| schema.enum_values()).unwrap_or_default()
 }
 
-/// The names of all messages and enums of the package, sorted.
+/// Returns the names of all messages and enums of the package, sorted.
 pub fn names() -> impl Iterator<Item = &'static str> {
     LINES.iter().filter_map(|(name, _)| name.strip_prefix(PACKAGE))
 }
 
-/// A message or enum by full name.
+/// Returns a message or enum by full name.
 pub(super) fn definition(name: &str) -> Option<Schema> {
     LINES.schema(name)
 }

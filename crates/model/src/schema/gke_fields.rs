@@ -60,13 +60,13 @@ pub struct GkeField {
 }
 
 impl GkeField {
-    /// The path as far as values are compared one by one: up to the first list or map.
+    /// Returns the path as far as values are compared one by one: up to the first list or map.
     pub fn place(&self) -> &'static str {
         let end = self.path.find(['[', '{']).unwrap_or(self.path.len());
         &self.path[..end]
     }
 
-    /// The value that an answer without the field means, where it is another than the type's zero.
+    /// Returns the value that an answer without the field means, where it is another than the type's zero.
     pub fn absent(&self) -> Option<&'static str> {
         self.default.strip_prefix("no: absent is ")
     }
@@ -117,12 +117,12 @@ fn read(row: &'static str) -> Option<GkeField> {
     Some(GkeField { message, path, ty, change, call, note, default, conflicts, sources })
 }
 
-/// All fields, in the order of the file.
+/// Returns all fields, in the order of the file.
 pub fn gke_fields() -> &'static [GkeField] {
     &FIELDS
 }
 
-/// The field that stands at a place, or the first of the list or map there.
+/// Returns the field that stands at a place, or the first of the list or map there.
 pub fn gke_field(message: Message, place: &str) -> Option<&'static GkeField> {
     PLACES.get(&(message, place)).copied()
 }

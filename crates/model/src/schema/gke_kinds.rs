@@ -9,7 +9,7 @@ use super::{Api, Schema};
 /// The API group of requests for nodes.
 pub const AUTOSCALING_GROUP: &str = "autoscaling.x-k8s.io";
 
-/// The definition of ProvisioningRequests.
+/// Returns the definition of ProvisioningRequests.
 pub fn provisioning_crd() -> &'static Value {
     static CRD: OnceLock<Value> = OnceLock::new();
     CRD.get_or_init(|| {
@@ -24,7 +24,7 @@ pub fn served_apis() -> &'static [Api] {
     APIS.get_or_init(|| Api::from_crd(provisioning_crd()))
 }
 
-/// The schema of such a kind in one of its versions.
+/// Returns the schema of such a kind in one of its versions.
 pub fn served(group: &str, version: &str, kind: &str) -> Option<Schema> {
     let crd = provisioning_crd();
     if (group, kind) != (AUTOSCALING_GROUP, crd["spec"]["names"]["kind"].as_str()?) {
@@ -74,7 +74,7 @@ pub fn installed() -> &'static [Installed] {
     })
 }
 
-/// A definition for such a kind that takes any fields, with all its versions.
+/// Returns a definition for such a kind that takes any fields, with all its versions.
 pub fn installed_crd(group: &str, plural: &str) -> Option<Value> {
     let rows = installed().iter().map(|row| &row.api);
     let rows: Vec<&Api> = rows.filter(|api| api.group == group && api.plural == plural).collect();

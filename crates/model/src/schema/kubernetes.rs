@@ -29,7 +29,7 @@ fn kind(group: &str, version: &str, kind: &str) -> Option<Kind> {
     serde_json::from_str(LINES.line(&format!("{group}/{version}/{kind}"))?).ok()
 }
 
-/// The built-in kinds that have a path of their own, sorted by group, version and kind.
+/// Returns the built-in kinds that have a path of their own, sorted by group, version and kind.
 pub fn apis() -> &'static [Api] {
     static APIS: OnceLock<Vec<Api>> = OnceLock::new();
     APIS.get_or_init(|| {
@@ -41,7 +41,7 @@ pub fn apis() -> &'static [Api] {
     })
 }
 
-/// One built-in kind. The core group is the empty string.
+/// Returns one built-in kind. The core group is the empty string.
 pub fn api(group: &str, version: &str, kind: &str) -> Option<&'static Api> {
     let key = (group, version, kind);
     let place = apis().binary_search_by(|api| (&*api.group, &*api.version, &*api.kind).cmp(&key)).ok()?;
@@ -53,12 +53,12 @@ pub fn subresources(group: &str, version: &str, kind: &str) -> Vec<Subresource> 
     self::kind(group, version, kind).map(|kind| kind.subresources).unwrap_or_default()
 }
 
-/// The schema of a built-in kind, lists and request bodies (`PodList`, `Scale`, `Status`) included.
+/// Returns the schema of a built-in kind, lists and request bodies (`PodList`, `Scale`, `Status`) included.
 pub fn builtin(group: &str, version: &str, kind: &str) -> Option<Schema> {
     LINES.schema(&format!("{group}/{version}/{kind}"))
 }
 
-/// Every kind of a group version and the name of its definition, lists and request bodies included.
+/// Returns every kind of a group version and the name of its definition, lists and request bodies included.
 pub fn kinds_of(group: &str, version: &str) -> Vec<(&'static str, String)> {
     let prefix = format!("{group}/{version}/");
     let lines = LINES.iter().filter_map(|(name, line)| Some((name.strip_prefix(&prefix)?, line)));
@@ -67,12 +67,12 @@ pub fn kinds_of(group: &str, version: &str) -> Vec<(&'static str, String)> {
         .collect()
 }
 
-/// The name of the definition of a kind, lists and request bodies included.
+/// Returns the name of the definition of a kind, lists and request bodies included.
 pub fn definition_of(group: &str, version: &str, kind: &str) -> Option<String> {
     self::kind(group, version, kind).map(|kind| kind.definition)
 }
 
-/// A definition as it is written, its references by name.
+/// Returns a definition as it is written, its references by name.
 pub fn written(name: &str) -> Option<Value> {
     #[derive(Deserialize)]
     struct Line {
@@ -81,7 +81,7 @@ pub fn written(name: &str) -> Option<Value> {
     serde_json::from_str::<Line>(LINES.line(name)?).ok().map(|line| line.schema)
 }
 
-/// The schema of a definition by upstream's full name, such as `io.k8s.api.core.v1.PodSpec`.
+/// Returns the schema of a definition by upstream's full name, such as `io.k8s.api.core.v1.PodSpec`.
 pub fn definition(name: &str) -> Option<Schema> {
     LINES.schema(name)
 }

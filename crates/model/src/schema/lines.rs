@@ -42,17 +42,17 @@ impl Lines {
         self.entries.get(place)
     }
 
-    /// The text of a line.
+    /// Returns the text of a line.
     pub fn line(&self, name: &str) -> Option<&'static str> {
         self.entry(name).map(|entry| entry.line)
     }
 
-    /// All lines, by name.
+    /// Returns all lines, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         self.entries.iter().map(|entry| (entry.name, entry.line))
     }
 
-    /// The schema that a line holds, or the one of the definition that it names.
+    /// Returns the schema that a line holds, or the one of the definition that it names.
     pub fn schema(&self, name: &str) -> Option<Schema> {
         let entry = self.entry(name)?;
         let read = || {

@@ -129,9 +129,8 @@ impl Api {
 }
 
 impl Schema {
-    /// The schema of a custom resource's version, from its `openAPIV3Schema`. `apiVersion`, `kind` and
-    /// `metadata` are there even where the definition leaves them out, as on the server. A schema that
-    /// cannot be read takes any value.
+    /// Creates the schema of a custom resource's version, from its `openAPIV3Schema`. `apiVersion`, `kind` and `metadata` are
+    /// there even where the definition leaves them out, as on the server. A schema that cannot be read takes any value.
     pub fn from_crd(open_api_v3_schema: &Value) -> Self {
         match Node::deserialize(open_api_v3_schema) {
             Ok(node) => Self::new(node.into_embedded()),
@@ -139,7 +138,7 @@ impl Schema {
         }
     }
 
-    /// A schema that takes any value.
+    /// Creates a schema that takes any value.
     pub fn any() -> Self {
         Self::new(Node::default())
     }
@@ -148,8 +147,8 @@ impl Schema {
         Self { node: Arc::new(node), site: None }
     }
 
-    /// The schema of a child as it is written, its reference followed. A reference to a definition
-    /// that is not there takes any value.
+    /// Returns the schema of a child as it is written, its reference followed. A reference to a definition that is not there
+    /// takes any value.
     fn child(Shared(node): &Shared) -> Self {
         match &node.reference {
             None => Self { node: Arc::clone(node), site: None },
@@ -162,7 +161,7 @@ impl Schema {
         }
     }
 
-    /// The first answer of: the place that refers here, the definition itself.
+    /// Returns the first answer of: the place that refers here, the definition itself.
     fn first<'s, T>(&'s self, read: impl Fn(&'s Node) -> Option<T>) -> Option<T> {
         self.site.as_deref().and_then(&read).or_else(|| read(&self.node))
     }
@@ -172,17 +171,17 @@ impl Schema {
         self.node.ty()
     }
 
-    /// The shape of a field of an object.
+    /// Returns the shape of a field of an object.
     pub fn property(&self, name: &str) -> Option<Self> {
         self.node.properties.get(name).map(Self::child)
     }
 
-    /// The names of an object's fields, sorted.
+    /// Returns the names of an object's fields, sorted.
     pub fn property_names(&self) -> Vec<String> {
         self.node.properties.keys().cloned().collect()
     }
 
-    /// The shape of a map's values (`additionalProperties`).
+    /// Returns the shape of a map's values (`additionalProperties`).
     pub fn values(&self) -> Option<Self> {
         match &self.node.additional {
             Some(Additional::Schema(node)) => Some(Self::child(node)),
@@ -190,7 +189,7 @@ impl Schema {
         }
     }
 
-    /// The shape of a list's elements.
+    /// Returns the shape of a list's elements.
     pub fn items(&self) -> Option<Self> {
         self.node.items.as_ref().map(Self::child)
     }
@@ -209,14 +208,14 @@ impl Schema {
         self.first(|node| node.map_type.as_deref()) == Some("atomic")
     }
 
-    /// The fields that must be there, sorted.
+    /// Returns the fields that must be there, sorted.
     pub fn required(&self) -> Vec<String> {
         let mut names = self.node.required.clone();
         names.sort();
         names
     }
 
-    /// The value that the server puts where there is none.
+    /// Returns the value that the server puts where there is none.
     pub fn default(&self) -> Option<Value> {
         self.first(|node| node.default.clone())
     }
@@ -232,7 +231,7 @@ impl Schema {
             || matches!(self.node.additional, Some(Additional::Allowed(true)))
     }
 
-    /// The values that a string may have, in upstream's order; empty for any.
+    /// Returns the values that a string may have, in upstream's order; empty for any.
     pub fn enum_values(&self) -> Vec<String> {
         self.node.enum_values.iter().filter_map(|value| value.as_str().map(str::to_owned)).collect()
     }
@@ -242,7 +241,7 @@ impl Schema {
         self.first(|node| node.format.as_deref())
     }
 
-    /// The expression that a string has to match.
+    /// Returns the expression that a string has to match.
     pub fn pattern(&self) -> Option<&str> {
         self.first(|node| node.pattern.as_deref())
     }
@@ -257,7 +256,7 @@ impl Schema {
         &self.node.one_ofs
     }
 
-    /// The field that names an element under a strategic merge patch.
+    /// Returns the field that names an element under a strategic merge patch.
     pub fn patch_merge_key(&self) -> Option<&str> {
         self.first(|node| node.patch_merge_key.as_deref())
     }

@@ -38,7 +38,7 @@ pub enum Many {
     Map,
 }
 
-/// The fields of a message; its name is that of its definition.
+/// Returns the fields of a message; its name is that of its definition.
 pub fn fields(message: &str) -> Option<Vec<Field>> {
     #[derive(Deserialize)]
     struct Line {

@@ -161,7 +161,7 @@ fn gke_messages_are_checked() {
     assert!(gke::names().any(|name| name == "UpdateNodePoolRequest"));
 }
 
-/// A way down a schema: field names, `[]` for the elements of a list, `{}` for the values of a map.
+/// Returns a way down a schema: field names, `[]` for the elements of a list, `{}` for the values of a map.
 fn down(schema: Schema, way: &str) -> Schema {
     way.split(' ').filter(|step| !step.is_empty()).fold(schema, |schema, step| {
         let inner = match step {

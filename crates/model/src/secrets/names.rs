@@ -106,7 +106,7 @@ const SWITCHES: [&str; 15] = [
     "EXPIRE",
 ];
 
-/// The words of `HF_TOKEN`, `existingSecret` and `x-api-key`, in capitals.
+/// Returns the words of `HF_TOKEN`, `existingSecret` and `x-api-key`, in capitals.
 pub(super) fn words(name: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let (mut open, mut was_lower) = (false, false);

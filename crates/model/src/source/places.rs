@@ -106,7 +106,7 @@ impl Places {
         self.rows[long(at)].map(Place::from)
     }
 
-    /// The place of a field, or of the nearest around it that has one.
+    /// Returns the place of a field, or of the nearest around it that has one.
     pub fn nearest(&self, path: &FieldPath) -> Option<Place> {
         let mut at = 0;
         let mut found = self.rows[0];

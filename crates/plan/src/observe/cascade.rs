@@ -225,12 +225,12 @@ pub(crate) fn is_pod(object: &ObjectId) -> bool {
     object.gvk.kind == "Pod" && object.gvk.group.is_empty()
 }
 
-/// The pool of the node that a Pod runs on.
+/// Returns the pool of the node that a Pod runs on.
 fn pool_of<'w>(pod: &Value, pools: &BTreeMap<&str, &'w str>) -> Option<&'w str> {
     pod["spec"]["nodeName"].as_str().and_then(|node| pools.get(node).copied())
 }
 
-/// The Pods on the nodes of a pool.
+/// Returns the Pods on the nodes of a pool.
 pub(crate) fn pods_of_pool<'w>(world: &'w World, pool: &str) -> Vec<(&'w ObjectId, &'w Value)> {
     let pools = pools_of_nodes(world);
     let inside = world.objects.live().into_iter().flatten();

@@ -528,7 +528,7 @@ mod tests {
         check(desired, managed(live, fields), &[]);
     }
 
-    /// A Service for DNS, as every cluster has one.
+    /// Returns a Service for DNS, as every cluster has one.
     fn dns() -> (Value, Value) {
         let desired = json!({ "spec": { "ports": [
             { "name": "dns-tcp", "port": 53 }, { "name": "dns", "port": 53, "protocol": "UDP" }

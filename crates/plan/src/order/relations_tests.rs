@@ -229,7 +229,7 @@ proptest! {
     /// Checks that the edges, written out or as groups, are those of comparing every pair.
     #[test]
     fn edges_are_those_of_every_pair(drawn in prop::collection::vec(drawn(), 1..14)) {
-        // A plan has one change of a thing.
+        // A plan has one change for a resource.
         let mut known = BTreeSet::new();
         let changes = drawn.iter().enumerate().map(|(place, one)| (one.clone(), change(one, place)));
         let (drawn, changes): (Vec<Drawn>, Vec<Change>) =

@@ -358,7 +358,7 @@ impl Planner<'_> {
         }
     }
 
-    /// The DaskCluster that a desired group or autoscaler is attached to.
+    /// Returns the DaskCluster that a desired group or autoscaler is attached to.
     fn cluster_of(&self, resource: &Resource) -> Option<Identity> {
         let Identity::Object(object) = &resource.identity else { return None };
         let of_host = object.gvk == kinds::hosts::api::group();

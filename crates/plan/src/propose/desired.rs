@@ -121,7 +121,7 @@ impl Planner<'_> {
     /// Proposes the change of a desired resource that is live and stays.
     fn plan_live(&mut self, resource: &Resource, kind: &Kind, live: &Value) {
         self.check_served_version(resource, live);
-        // What a pool's own JSON does not say; of ten thousand other things nothing is copied.
+        // Only a pool's own JSON lacks it; ten thousand other resources are not copied.
         let pool = matches!(resource.identity, Identity::NodePool { .. }).then(|| {
             let live = self.with_size(resource, live.clone());
             self.with_planned_zones(resource, live)
@@ -348,7 +348,7 @@ pub fn invalidates_check(change: &Change, check: &Resource) -> bool {
     (kinds::of(change.kind).invalidates_checks)(change.action) && check.depends_on.iter().any(before)
 }
 
-/// The fields that other tools apply with other values.
+/// Returns the fields that other tools apply with other values.
 fn adopted_fields(others: &[(FieldPath, String)]) -> Option<Adopted> {
     let mut managers: Vec<String> =
         others.iter().map(|(_, manager)| format!("field manager `{manager}`")).collect();

@@ -335,7 +335,7 @@ impl<'w> Planner<'w> {
             }
             let namespace = object.namespace.as_deref();
             match (reason, namespace) {
-                // Foreign cluster-wide things cannot be told from the system's.
+                // Foreign cluster-wide objects cannot be told from the system's.
                 (CascadeReason::Cluster, None) => continue,
                 (CascadeReason::Cluster, Some(_))
                     if system::is_system_object(object, live, &inputs.owner.stack) =>

@@ -63,7 +63,7 @@ impl ConnectionNote {
     }
 }
 
-/// The ports of the IPv4 loopback interface that a process listens on; none where the system has no `/proc`.
+/// Returns the ports of the IPv4 loopback interface that a process listens on; none where the system has no `/proc`.
 fn listening_ports(pid: u32) -> BTreeSet<u16> {
     let handles = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let sockets: BTreeSet<String> = handles
@@ -89,7 +89,7 @@ fn listening_ports(pid: u32) -> BTreeSet<u16> {
 pub struct ConnectionNotes(PathBuf);
 
 impl ConnectionNotes {
-    /// The folder for them: that of the session where there is one, else the user's state.
+    /// Returns the folder for them: that of the session where there is one, else the user's state.
     ///
     /// # Errors
     /// Why no folder can be used.
@@ -109,13 +109,13 @@ impl ConnectionNotes {
         Err(why)
     }
 
-    /// A folder for tests.
+    /// Creates a folder for tests.
     #[cfg(test)]
     fn in_folder(folder: &Path) -> Self {
         Self(private_files::create_private_dir(&folder.join("connect")).unwrap())
     }
 
-    /// The file of one address of one target of one stack.
+    /// Returns the file of one address of one target of one stack.
     fn path(&self, of: &Connected, stack: &Path, ending: &str) -> PathBuf {
         let stack = fs::canonicalize(stack).unwrap_or_else(|_| stack.to_owned());
         // The folder stands for the file in it.

@@ -131,7 +131,7 @@ impl ConnectRun<'_> {
     }
 }
 
-/// The line for Python.
+/// Returns the line for Python.
 fn python(client: &str, security: Option<&Value>) -> String {
     let client = python_string(client);
     let Some(options) = security.and_then(Value::as_object) else { return format!("Client({client})") };
@@ -164,7 +164,7 @@ fn forward(host: &Host, scheduler: &Value) -> Option<String> {
     Some(line.words([host.address()]).to_string())
 }
 
-/// The command that starts the environment's Python there: a command for a container, else a path.
+/// Returns the command that starts the environment's Python there: a command for a container, else a path.
 fn interpreter(environment: &Value) -> Option<String> {
     match &environment["run"] {
         Value::String(run) => ShellLine::read(run).map(|line| line.to_string()),

@@ -21,12 +21,12 @@ pub fn dashboard(said: &Value) -> Option<String> {
     Some(format!("{scheme}://{}/status", place_of(rest.strip_suffix("/status")?)?))
 }
 
-/// A port.
+/// Returns a port.
 pub fn port(said: &Value) -> Option<u16> {
     said.as_u64().and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0)
 }
 
-/// A host as URLs have it: `n1`, `10.0.0.1`, `[fe80::1]`.
+/// Returns a host as URLs have it: `n1`, `10.0.0.1`, `[fe80::1]`.
 pub fn host(said: &str) -> Option<String> {
     let bare = said.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(said);
     let word = |text: &str| {

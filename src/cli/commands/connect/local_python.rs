@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The one that a shell finds; in an environment of venv or conda it is that one's.
 const PYTHON: &str = "python3";
 
-/// Why it cannot send work to a scheduler of these versions, and the cure; `None` when it can, and where there is none.
+/// Returns why it cannot send work to a scheduler of these versions, and the cure; `None` when it can, and where there is none.
 pub async fn version_mismatch(scheduler: &Versions) -> Option<String> {
     if scheduler.is_empty() {
         return None;

@@ -96,7 +96,7 @@ pub fn connect(settings: &Settings, args: &Args) -> Exit {
     })
 }
 
-/// Everything of the stack that can be connected to, under the name of its section where that is enough.
+/// Returns everything of the stack that can be connected to, under the name of its section where that is enough.
 fn endpoints(session: &Session) -> Vec<(Address, Endpoint, &Resource)> {
     let all = || {
         session
@@ -209,7 +209,7 @@ impl ConnectRun<'_> {
         found
     }
 
-    /// The target of a connection, by its names alone.
+    /// Returns the target of a connection, by its names alone.
     fn named(&self) -> Connected {
         let (_, target) = self.session.owner_and_target();
         Connected {
@@ -220,7 +220,7 @@ impl ConnectRun<'_> {
         }
     }
 
-    /// The purpose of each local port, in their order.
+    /// Returns the purpose of each local port, in their order.
     fn port_roles(&self) -> &'static [PortRole] {
         match self.endpoint.kind {
             EndpointKind::Scheduler => &[PortRole::Comm, PortRole::Dashboard],

@@ -1,5 +1,5 @@
-//! Every order in which people, this program, a watch and kopf can act, tried out on a small model of kopf. Source of the
-//! model: `kopf._core.reactor.queueing` and `processing` of kopf 1.45.2.
+//! Every order in which people, this program, a watch and kopf can act, tried out on a small model of kopf. Source of the model:
+//! `kopf._core.reactor.queueing` and `processing` of kopf 1.45.2.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
@@ -12,18 +12,18 @@ use model::resource::{Facts, KindId, Owner, Until};
 
 const WANTED: u64 = 2;
 
-/// A thing that kopf works on: what people write, and what kopf notes.
+/// An object that kopf works on: people's writes, and kopf's annotation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Thing {
     asked: u64,
     noted: u64,
     version: u32,
-    /// States that kopf has not come to.
+    /// States that kopf has not handled yet.
     events: VecDeque<(u64, u64, u32)>,
-    /// The number whose handler runs, or has run and is not noted.
+    /// The number whose handler runs, or has run and is not recorded.
     handling: Option<u64>,
     ran: bool,
-    /// The version of kopf's own last write: it is blind to what is older.
+    /// The version of kopf's own last write: it ignores older events.
     expected: u32,
 }
 
@@ -92,11 +92,11 @@ enum On {
 enum Ours {
     Handled(On),
     Write(On),
-    /// Waits until the thing is ready.
+    /// Waits until the object is ready.
     Ready(On),
 }
 
-/// The reads of a look so far: they are of different moments.
+/// The reads of a readiness check so far: they are of different moments.
 type Look = (Option<(u64, u64)>, Option<(u64, u64)>, Option<u64>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -113,12 +113,12 @@ struct State {
 
 struct Model<'a> {
     steps: Vec<Ours>,
-    /// True if a watch may leave out all states but the newest, as after it broke off.
+    /// True if a watch may skip all states but the newest, as after a broken connection.
     coalesces: bool,
     judged: &'a mut Judged,
 }
 
-/// Earlier judgments, by all that they depend on.
+/// Earlier results, by everything that they depend on.
 #[derive(Default)]
 struct Judged {
     ready: BTreeMap<(On, Look), Readiness>,
@@ -200,7 +200,7 @@ impl Model<'_> {
         judged
     }
 
-    /// Adds the states that kopf, the watch and the handlers may bring about next.
+    /// Adds the states that kopf, the watch and the handlers may produce next.
     fn operator(&self, state: &State, next: &mut Vec<State>) {
         for on in [On::Cluster, On::Group] {
             let mut after = state.clone();
@@ -234,7 +234,7 @@ impl Model<'_> {
         }
     }
 
-    /// Adds the states that our steps may bring about next.
+    /// Adds the states that this program's steps may produce next.
     fn ours(&mut self, state: &State, next: &mut Vec<State>) {
         let done = |after: &mut State| (after.done, after.look) = (state.done + 1, Look::default());
         let mut after = state.clone();
@@ -283,15 +283,15 @@ impl Model<'_> {
         self.steps.contains(&Ours::Write(on))
     }
 
-    /// Returns true if a plan writes these numbers and no others: it writes the group alone where the cluster says what is
-    /// desired, and the cluster alone where the operator hands its number on.
+    /// Returns true if a plan writes exactly these numbers: it writes the group alone if the cluster has the desired number, and
+    /// the cluster alone if the operator copies its number.
     fn is_planned(&self, state: &State) -> bool {
         let cluster = self.writes(On::Cluster) || state.cluster.asked == WANTED;
         let group = self.writes(On::Group) || state.cluster.asked != WANTED;
         cluster && group
     }
 
-    /// Others write until we have looked: who writes at the same time as we do may always be the last.
+    /// Adds the writes of others until the next read: concurrent writers may always be the last.
     fn others(&self, state: &State, next: &mut Vec<State>) {
         let done = &self.steps[..state.done];
         if state.edits == 0 || done.iter().any(|step| matches!(step, Ours::Write(_))) {
@@ -321,7 +321,7 @@ impl Model<'_> {
         }
     }
 
-    /// Tries all orders until something is wrong. Returns the mistake, and how many states were seen.
+    /// Tries all orders until one is wrong. Returns the mistake, and the number of states.
     fn run(&mut self, first: u64, edits: u8) -> (Option<String>, usize) {
         let start = State {
             cluster: Thing::new(first),
@@ -362,7 +362,7 @@ impl Model<'_> {
     }
 }
 
-/// The waits that [`waits_before`] puts there, and the writes.
+/// Returns the waits of [`waits_before`], and the writes.
 fn program(on: On, writes: &[On], waits: bool) -> Vec<Ours> {
     let Identity::Object(object) = await_of(on, Until::Ready).identity else { unreachable!() };
     let owner = owner();

@@ -1,4 +1,4 @@
-//! Autopilot clusters: what creates one, and what GKE decides in one by itself.
+//! Autopilot clusters: how one is created, and which settings GKE decides.
 
 use serde_json::{Value, json};
 
@@ -9,8 +9,8 @@ pub fn is_on(cluster: &Value) -> bool {
     cluster["autopilot"]["enabled"] == true
 }
 
-/// The cluster of a request that creates it. That it is no Autopilot cluster is not sent, as it is GKE's default. An Autopilot
-/// one is asked for with a pool, as gcloud does, of which GKE keeps the labels.
+/// Returns the cluster of a request that creates it. `autopilot = false` is not sent, as it is GKE's default. An Autopilot
+/// cluster is requested with a pool, as gcloud does, of which GKE keeps the labels.
 pub(super) fn created(body: &Value) -> Value {
     let mut cluster = body.clone();
     if is_on(body) {
@@ -50,7 +50,7 @@ fn needs_aliases(cluster: &Value) -> bool {
     needs && policy["useIpAliases"].is_null() && policy["useRoutes"] != true
 }
 
-/// A key of `[cluster]` that an Autopilot cluster does not take.
+/// A key of `[cluster]` that GKE manages in an Autopilot cluster, so that the section must not set it.
 pub struct Owned {
     /// `addons.dns_cache` is a key of a table.
     pub key: &'static str,
@@ -60,7 +60,7 @@ pub struct Owned {
     pub instead: &'static str,
 }
 
-/// An addon that cannot be switched off.
+/// Builds the row of an addon that cannot be switched off.
 macro_rules! always_on {
     ($key:literal, $addon:ident) => {
         Owned {
@@ -122,7 +122,7 @@ pub const OWNED: &[Owned] = &[
     always_on!("addons.gcs_fuse_csi", gcs_fuse_csi),
 ];
 
-/// Places of the API that `api` cannot set for the same reasons.
+/// Paths that `api` cannot set for the same reasons.
 pub const OWNED_PLACES: &[&str] = &[
     "autoscaling",
     "defaultMaxPodsConstraint",
@@ -131,7 +131,7 @@ pub const OWNED_PLACES: &[&str] = &[
     "shieldedNodes",
 ];
 
-/// Fields that GKE fills in by itself and nobody chose. An import leaves them out. Sources: as above, and recalled answers.
+/// Fields that GKE fills in by itself. An import leaves them out. Sources: as above, and recalled responses.
 const FILLED_IN: &[&str] = &[
     "/addonsConfig/dnsCacheConfig",
     "/addonsConfig/gcePersistentDiskCsiDriverConfig",
@@ -151,7 +151,7 @@ const FILLED_IN: &[&str] = &[
     "/workloadIdentityConfig",
 ];
 
-/// A live Autopilot cluster without what GKE decides in all of them.
+/// Returns a live Autopilot cluster without the fields that GKE decides.
 pub fn chosen(live: &Value) -> Value {
     let mut live = live.clone();
     for place in FILLED_IN {

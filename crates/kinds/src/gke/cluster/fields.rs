@@ -19,7 +19,7 @@ const CREATION: Option<&str> = Some("GKE takes it only at creation");
 const ZONES: Option<&str> = Some("adds and removes nodes of all pools with the zones");
 pub(super) const SET_LABELS: &str = "setResourceLabels";
 
-/// Source of what is changed how: googleapis `cluster_service.proto`, UpdateCluster and SetLabels.
+/// The fields of a cluster. Source of their updates: googleapis `cluster_service.proto`, UpdateCluster and SetLabels.
 pub const FIELDS: &[Field<Cluster>] = &[
     Field {
         key: "name",
@@ -214,19 +214,19 @@ pub const FIELDS: &[Field<Cluster>] = &[
     listed!(max_pods_per_node: wide, "defaultMaxPodsConstraint.maxPodsPerNode"),
 ];
 
-/// A project's identities for Pods, behind the project's name.
+/// The suffix of a project's workload identity pool.
 pub(super) const WORKLOAD_POOL: &str = ".svc.id.goog";
 
 const fn at_creation(path: &'static str) -> RuleSource {
     rule(path, FieldComparison::CidrOrPrefixLength, Effect::Replace, Update::Never, CREATION)
 }
 
-/// A range that the subnetwork has, by its name.
+/// Returns an existing secondary range of the subnetwork, by its name.
 fn named_range(range: Option<&String>) -> Option<Value> {
     range.filter(|range| !range.contains('/')).map(|range| json!(range))
 }
 
-/// A range that GKE makes: `10.4.0.0/14`, or its size, `/20`.
+/// Returns a range that GKE creates: `10.4.0.0/14`, or its size, `/20`.
 fn sized_range(range: Option<&String>) -> Option<Value> {
     range.filter(|range| range.contains('/')).map(|range| json!(range))
 }
@@ -237,7 +237,7 @@ fn given_text(live: &Value) -> Option<String> {
 
 pub const RULES: &[&Rule] = &field::rules::<Cluster, { field::count(FIELDS) }>(FIELDS);
 
-/// The name of a network or subnetwork that is not the default.
+/// Returns the name of a network or subnetwork that is not the default.
 fn other_network(live: &Value) -> Option<String> {
     let name = text(live).rsplit('/').next().unwrap_or_default();
     (!name.is_empty() && name != "default").then(|| name.to_owned())

@@ -23,7 +23,7 @@ pub enum Networks {
 }
 
 impl Networks {
-    /// The ranges, with their names.
+    /// Returns the ranges, with their names.
     pub fn ranges(&self) -> Vec<(Option<&str>, &str)> {
         match self {
             Self::Ranges(ranges) => ranges.iter().map(|range| (None, range.as_str())).collect(),
@@ -158,7 +158,7 @@ impl Autoprovisioning {
         self.enabled.unwrap_or(self.profile.is_none() || *self != Self::profile(self.profile))
     }
 
-    /// The autoscaler's profile and nothing else.
+    /// Creates settings with only the autoscaler's profile.
     fn profile(profile: Option<AutoscalingProfile>) -> Self {
         Self {
             enabled: None,

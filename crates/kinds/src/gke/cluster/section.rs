@@ -176,7 +176,7 @@ pub enum ReleaseChannel {
 }
 
 impl ReleaseChannel {
-    /// The API's name.
+    /// Returns the API's name.
     pub(super) fn api(self) -> &'static str {
         match self {
             Self::Rapid => "RAPID",

@@ -1,4 +1,4 @@
-//! The requests that make, change and delete a node pool.
+//! The requests that create, change and delete a node pool.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use model::schema::Message;
 /// Seconds: a pool takes 2 to 7 minutes, a replacement with a drain can take over an hour.
 const DEADLINE: u32 = 5400;
 
-/// Returns the number of nodes in each of the pool's zones, the current ones.
+/// Returns the number of nodes in each of the pool's current zones.
 fn nodes_in_a_zone(context: &ChangeContext) -> Value {
     let (body, autoscaling) = (context.body(), &context.body()["autoscaling"]);
     let number = |value: &Value| value.as_u64();
@@ -41,7 +41,7 @@ fn zones(context: &ChangeContext) -> u64 {
     u64::try_from(zones).unwrap_or_default()
 }
 
-/// The body that makes a pool: the number that is compared later is not part of it.
+/// Returns the body that creates a pool, without the number that is only compared.
 pub fn creation_body(pool: &Value) -> Value {
     let mut body = pool.clone();
     if let Some(fields) = body.as_object_mut() {
@@ -68,9 +68,9 @@ pub fn starts_empty(pool: &Value) -> bool {
     pool["initialNodeCount"].as_u64().unwrap_or_default() == 0
 }
 
-/// Tells whether Pods on a pool can be the Google service account of its nodes; `shields` says that the cluster has Workload Identity. An
-/// account that was made for the pool is no matter: it has what it was given.
-/// Recalled from Google's pages on Workload Identity.
+/// Returns true if Pods on a pool can use the Google service account of its nodes; `shields`: the cluster has Workload Identity.
+/// An account that was created for the pool is no risk: it has only the permissions that it was given. Recalled from Google's
+/// pages on Workload Identity.
 pub fn gives_its_account(pool: &Value, shields: bool) -> bool {
     let config = &pool["config"];
     match text(&config["workloadMetadataConfig"]["mode"]) {
@@ -120,16 +120,16 @@ pub(super) fn change_steps(context: &ChangeContext) -> Vec<Step> {
     }
 }
 
-/// Returns true if a live pool gets queued provisioning, which GKE switches on for an empty pool only: once the autoscaler
-/// has no minimum, the nodes go. Source: Google's guide to the Dynamic Workload Scheduler, "Update existing node pool".
+/// Returns true if a live pool gets queued provisioning, which GKE switches on for an empty pool only: once the autoscaler has no
+/// minimum, the nodes are deleted. Source: Google's guide to the Dynamic Workload Scheduler, "Update existing node pool".
 fn becomes_queued(body: &Value, live: &Value) -> bool {
     let on = |pool: &Value| pool["queuedProvisioning"]["enabled"] == true;
     on(body) && !on(live)
 }
 
-/// Returns as few calls as the API allows: what changes only metadata goes into one update, what recreates the nodes
-/// into another, so that they are recreated once; zones are sent alone, as the API's reference warns. Size,
-/// management and autoscaling have methods of their own.
+/// Returns as few calls as the API allows: changes of metadata go into one update, and changes that recreate the nodes into
+/// another, so that they are recreated once. Zones are sent alone, as the API's reference warns. Size, management and autoscaling
+/// have methods of their own.
 fn updates(context: &ChangeContext, path: &str) -> Vec<Step> {
     let (body, live) = (context.body(), context.live.unwrap_or(&Value::Null));
     let touched: Vec<&Rule> = api::rules(Message::NodePool, RULES, &[body])

@@ -8,7 +8,7 @@ use super::fields::default_disk;
 use crate::json::{number, text};
 use model::catalog::{self, Attach};
 
-/// Zones that GKE chooses for a regional cluster that leaves them to it.
+/// The number of zones that GKE chooses for a regional cluster without zones in the file.
 const ZONES_OF_A_REGION: u64 = 3;
 /// The disk size in GB that GKE chooses for a pool that sets none.
 const DISK_GB: u64 = 100;
@@ -18,11 +18,11 @@ const DISK_GB: u64 = 100;
 pub struct Share {
     /// Compute Engine's name: `NVIDIA_T4_GPUS`.
     pub quota: String,
-    /// The quota of Spot machines. It counts in the place of the other where the project has some of it.
-    /// Source: hail-is/hail 10588, from Google's support.
+    /// The quota of Spot machines. It replaces the other one if the project has some of it. Source: hail-is/hail 10588, from
+    /// Google's support.
     pub of_spot: Option<String>,
     pub amount: u64,
-    /// True if nodes are certain to be refused when the quota does not suffice.
+    /// True if GKE is certain to refuse nodes when the quota does not suffice.
     pub certain: bool,
 }
 
@@ -35,15 +35,15 @@ pub enum IpExposure {
     Unknown,
 }
 
-/// How the machines of a pool are got.
+/// Provisioning models of the machines of a pool, by their quotas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purchase {
     OnDemand,
-    /// They may come out of a reservation, whose machines have been counted.
+    /// They may come from a reservation, whose machines count already.
     MaybeReserved,
-    /// They do.
+    /// They come from a reservation.
     Reserved,
-    /// Spot, flex-start and queued ones.
+    /// Spot, flex-start and queued machines.
     Spot,
 }
 
@@ -54,14 +54,14 @@ pub struct NodeRequirements {
     /// GPUs that do not come with the machine type.
     pub attached: Option<(String, u64)>,
     pub shares: Vec<Share>,
-    /// Quotas that it uses and that Compute Engine does not report, in words.
+    /// Quotas that it uses and that Compute Engine does not report, for messages.
     pub unreported_quotas: Vec<String>,
     pub addresses: IpExposure,
     pub secure_boot: bool,
 }
 
 impl NodeRequirements {
-    /// One node of a pool of this body; `cluster` is the addresses that nodes of its cluster have unasked.
+    /// Returns the requirements of one node of a pool with this body; `cluster`: the default addresses of nodes in its cluster.
     pub fn of(pool: &Value, cluster: IpExposure) -> Self {
         let config = &pool["config"];
         let machine = text(&config["machineType"]).to_owned();
@@ -91,7 +91,7 @@ impl NodeRequirements {
         node
     }
 
-    /// Marks all shares as uncertain, for a node that another way provides when this one is refused.
+    /// Marks all shares as uncertain, for a pool with further capacity options.
     #[must_use]
     pub fn as_uncertain(mut self) -> Self {
         self.shares.iter_mut().for_each(|share| share.certain = false);
@@ -173,7 +173,7 @@ fn attached(config: &Value) -> Option<(String, u64)> {
     (known.attach == Attach::N1).then(|| (known.kind.clone(), count))
 }
 
-/// The addresses of nodes that a cluster of this body gives them.
+/// Returns the addresses that a cluster with this body gives its nodes.
 pub fn addresses_of(cluster: &Value) -> IpExposure {
     let private = cluster["networkConfig"]["defaultEnablePrivateNodes"] == true
         || cluster["privateClusterConfig"]["enablePrivateNodes"] == true;
@@ -200,8 +200,8 @@ pub fn nodes_at_first(pool: &Value, in_a_zone: u64, zones: u64) -> u64 {
     }
 }
 
-/// Nodes that an upgrade puts beside those of a pool.
-/// Source: googleapis `cluster_service.proto`, `UpgradeSettings`: one unless it is said, for the whole pool.
+/// Returns the number of additional nodes during an upgrade. Source: googleapis `cluster_service.proto`, `UpgradeSettings`: one
+/// by default, for the whole pool.
 pub fn surge_nodes(pool: &Value) -> u64 {
     let settings = &pool["upgradeSettings"];
     match text(&settings["strategy"]) {
@@ -218,7 +218,7 @@ mod tests {
 
     use super::*;
 
-    /// Quota, that of Spot machines, amount, whether it is certain.
+    /// Returns quota, Spot quota, amount, and true if a refusal is certain.
     fn shares(pool: &Value) -> Vec<(String, Option<String>, u64, bool)> {
         let shares = NodeRequirements::of(pool, IpExposure::Public).shares.into_iter();
         shares.map(|share| (share.quota, share.of_spot, share.amount, share.certain)).collect()

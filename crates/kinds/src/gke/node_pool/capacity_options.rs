@@ -1,5 +1,5 @@
-//! The options to buy the machines of a pool with `capacity`: each is the pool of the file, bought with that option. GKE changes
-//! none of that on a pool, so the next option is the same pool, recreated.
+//! Capacity options of a pool: each is the pool of the file with another provisioning model. GKE cannot change the model of a
+//! pool, so the next option is the same pool, recreated.
 
 use serde_json::Value;
 
@@ -31,13 +31,13 @@ pub(super) struct PoolOption {
     pub pool: NodePool,
 }
 
-/// The section with its first option.
+/// Returns the section with its first option.
 pub(super) fn first_option(section: &NodePool) -> Option<NodePool> {
     pool_options(section).next().map(|option| option.pool)
 }
 
-/// Each option; one that does not wait is tried zone by zone, as a pool has the same number of nodes in each of its zones. Where
-/// GKE waits, it finds the zone itself.
+/// Returns the options. One that does not wait is tried zone by zone, as a pool has the same number of nodes in each of its
+/// zones. If GKE waits, it finds the zone itself.
 pub(super) fn pool_options(section: &NodePool) -> impl Iterator<Item = PoolOption> {
     section.capacity.iter().flat_map(move |capacity| {
         let zones: Vec<&[String]> = match section.zones.as_slice() {
@@ -77,7 +77,7 @@ fn section_for(capacity: Capacity, section: &NodePool, zones: &[String]) -> Node
     pool
 }
 
-/// The option that a live pool was created by.
+/// Returns the option that a live pool was created by.
 pub fn option_of(capacity: &CapacityOptions, live: &Value) -> Option<usize> {
     let zones = |pool: &Value| -> Vec<String> {
         let zones = pool["locations"].as_array().into_iter().flatten();

@@ -22,14 +22,14 @@ use crate::short_forms::{Accelerator, DriverInstall, Nodes, SharingStrategy, Tai
 use model::address::FieldPath;
 use model::resource::{Effect, Resource};
 
-/// Why a change of a pool that looks like metadata recreates its nodes.
+/// The note on changes that look like metadata and recreate the nodes.
 pub const LABELS_ROLL: &str = "GKE recreates the nodes";
 const ROLLS: Option<&str> = Some(LABELS_ROLL);
 const GOES_THROUGH: Option<&str> = Some("GKE updates the nodes one after the other, as in an upgrade");
 const FIXED: Option<&str> = Some("GKE cannot change it on an existing pool");
 const ZONES: Option<&str> = Some("adds and removes nodes with the zones");
 
-/// A field of the update request that rolls the nodes.
+/// Returns the rule of a field of the update request that recreates the nodes.
 const fn rolls(path: &'static str, comparison: FieldComparison, name: &'static str) -> RuleSource {
     rule(path, comparison, Effect::Rolling, Update::Rolling(name), ROLLS)
 }
@@ -368,7 +368,7 @@ pub const RULES: &[&Rule] = &field::rules::<NodePool, { field::count(FIELDS) }>(
 pub(super) const DISK_SIZE_GB: u32 = 100;
 const IMAGE: &str = "COS_CONTAINERD";
 
-/// Series of machines that take Hyperdisk only. Source: Compute Engine's refusals of `pd-balanced` in public threads, and a
+/// Series of machines that support only Hyperdisk. Source: Compute Engine's refusals of `pd-balanced` in public threads, and a
 /// recorded n4 pool that came back with `hyperdisk-balanced`.
 const HYPERDISK_ONLY: [&str; 8] = ["a4", "a4x", "c4", "c4a", "c4d", "g4", "n4", "n4d"];
 
@@ -399,9 +399,9 @@ pub fn filled_in(resource: &Resource) -> Vec<(FieldPath, Value)> {
     open.map(|(name, value)| (FieldPath::keys(["config", name]), value)).collect()
 }
 
-/// The method for the number of nodes, which counts them by zone.
+/// The method that sets the number of nodes by zone.
 pub const SET_SIZE: &str = "setSize";
-/// The scope of nodes with an account of their own.
+/// The scope of nodes with a service account of their own.
 pub const CLOUD_PLATFORM_SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 
 fn fixed_number(nodes: Nodes) -> Option<Value> {
@@ -416,8 +416,7 @@ fn off(live: &Value) -> Option<bool> {
     (live != true).then_some(false)
 }
 
-/// Returns the upgrade settings. Nodes that GKE adds on demand are upgraded in a way of their own, SHORT_LIVED
-/// (recorded).
+/// Returns the upgrade settings. Nodes that GKE adds on demand are upgraded with the strategy SHORT_LIVED (recorded).
 fn upgrades(pool: &NodePool, _: &Scope) -> Option<Value> {
     if pool.blue_green.is_some() {
         return Some(json!({ "strategy": "BLUE_GREEN" }));
@@ -428,7 +427,7 @@ fn upgrades(pool: &NodePool, _: &Scope) -> Option<Value> {
     }
 }
 
-/// Disks with container images on them.
+/// Returns disks with container images on them.
 fn cached(images: &[String]) -> Value {
     let disk = |image: &String| json!({ "diskImage": image, "mode": "CONTAINER_IMAGE_CACHE" });
     images.iter().map(disk).collect()
@@ -458,8 +457,8 @@ fn live_taints(live: &Value) -> Vec<Taint> {
     taints.collect()
 }
 
-/// GKE 1.30.1 and later install a driver when nothing is said, and the installer DaemonSet then finds
-/// nothing to do; so the version is always said.
+/// Returns the GPUs, always with a driver version: GKE 1.30.1 and later install a driver by default, and then the installer
+/// DaemonSet has nothing to do.
 fn accelerators(pool: &NodePool, scope: &Scope) -> Option<Value> {
     let driver = match (scope.driver, pool.driver) {
         (DriverInstall::Daemonset | DriverInstall::None, _) => "INSTALLATION_DISABLED",

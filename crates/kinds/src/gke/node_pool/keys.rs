@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::gke::enums::{TenantOperator, from_proto_duration, to_proto_duration};
 use crate::json::{number, text};
 
-/// The label by which a reservation is named.
+/// The label with the name of a reservation.
 const RESERVATION_NAME: &str = "compute.googleapis.com/reservation-name";
 
 /// A way to buy machines.
@@ -422,7 +422,7 @@ pub struct BlueGreen {
 }
 
 impl BlueGreen {
-    /// The API's settings; `None` for those that GKE has by itself.
+    /// Returns the API's settings; `None` for GKE's own.
     pub(super) fn api(&self) -> Option<Value> {
         let Self { soak, batch_nodes, batch_percent, batch_soak } = self;
         let mut settings = json!({});

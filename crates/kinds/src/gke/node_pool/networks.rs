@@ -65,7 +65,7 @@ impl PodNetwork {
     }
 }
 
-/// A list, when something is in it.
+/// Returns a list; `None` if it is empty.
 pub(super) fn to_json<N>(networks: &[N], api: fn(&N) -> Value) -> Option<Value> {
     (!networks.is_empty()).then(|| networks.iter().map(api).collect())
 }

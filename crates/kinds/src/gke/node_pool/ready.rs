@@ -1,4 +1,4 @@
-//! The live state of a node pool and its nodes: when they are ready, and what they offer.
+//! The live state of a node pool and its nodes: their readiness, and what they offer.
 
 use serde_json::{Value, json};
 
@@ -23,12 +23,13 @@ pub(super) fn queries(wait: &Await) -> Queries {
     queries
 }
 
-/// Returns true for a live pool that node auto-provisioning made: GKE makes and deletes it, as Pods come and go.
+/// Returns true for a live pool of node auto-provisioning: GKE creates and deletes it with the Pods.
 pub fn is_autoprovisioned(live: &Value) -> bool {
     live["autoscaling"]["autoprovisioned"] == true
 }
 
-/// A pool whose creation failed stays behind with status ERROR, one that could not grow is RUNNING_WITH_ERROR.
+/// Returns the readiness. A pool whose creation failed stays with the status ERROR, and one that could not grow is
+/// RUNNING_WITH_ERROR.
 pub(super) fn readiness(wait: &Await, found: &QueryResults) -> Result<Readiness, MissingQuery> {
     let (pool, nodes) = (found.own_object(), found.get(Neighbor::Nodes)?);
     Ok(match text(&pool["status"]) {
@@ -55,7 +56,7 @@ pub(super) fn readiness(wait: &Await, found: &QueryResults) -> Result<Readiness,
     })
 }
 
-/// Returns the number of nodes in the file, and whether GKE installs their driver.
+/// Returns the number of nodes in the file, and true if GKE installs their driver.
 fn desired(wait: &Await) -> (Option<u64>, bool) {
     if let Facts::Nodes { nodes, gpus } = wait.facts { (nodes, gpus) } else { (None, false) }
 }
@@ -108,7 +109,7 @@ pub(super) fn status_line(wait: &Await, found: &QueryResults) -> Result<StatusLi
     })
 }
 
-/// Returns the hourly price of so many nodes. Flex-start and queued machines cost no more than those on demand.
+/// Returns the hourly price of a number of nodes. Flex-start and queued machines cost no more than those on demand.
 fn price(config: &Value, nodes: usize) -> Price {
     let machine = text(&config["machineType"]);
     let gpu = &config["accelerators"][0];
@@ -121,12 +122,12 @@ fn price(config: &Value, nodes: usize) -> Price {
     }
 }
 
-/// `nvidia.com/gpu` that pods may ask for on a node.
+/// Returns `nvidia.com/gpu` that pods may request on a node.
 pub fn allocatable_gpus(node: &Value) -> u64 {
     number(&node["status"]["allocatable"]["nvidia.com/gpu"]).unwrap_or_default()
 }
 
-/// Returns GKE's message about a cluster or pool in trouble, as the end of a sentence; empty without a message.
+/// Returns GKE's message about a cluster or pool with problems, as the end of a sentence; empty without a message.
 pub fn conditions(live: &Value) -> String {
     let messages: Vec<&str> = live["conditions"]
         .as_array()
@@ -142,7 +143,7 @@ pub fn conditions(live: &Value) -> String {
     }
 }
 
-/// `0–4 × a2-highgpu-1g with 1 × nvidia-tesla-a100, spot`.
+/// Returns `0–4 × a2-highgpu-1g with 1 × nvidia-tesla-a100, spot`.
 pub fn about(resource: &Resource) -> Vec<String> {
     let body = &resource.body;
     let (config, scaled) = (&body["config"], &body["autoscaling"]);
@@ -159,7 +160,7 @@ pub fn about(resource: &Resource) -> Vec<String> {
     vec![machines(config, nodes), spot.to_owned()]
 }
 
-/// `2 × a2-highgpu-1g with 1 × nvidia-tesla-a100`.
+/// Returns `2 × a2-highgpu-1g with 1 × nvidia-tesla-a100`.
 fn machines(config: &Value, nodes: Option<String>) -> String {
     let (gpu, count) = (&config["accelerators"][0]["acceleratorType"], gpu_count(config));
     let machine = text(&config["machineType"]);
@@ -170,7 +171,7 @@ fn machines(config: &Value, nodes: Option<String>) -> String {
     said
 }
 
-/// A live pool in a few words; `nodes` is how many it has, where that is known.
+/// Summarizes a live pool; `nodes` is its number of nodes, if it is known.
 pub fn summary(live: &Value, nodes: Option<u32>) -> String {
     let machines = machines(&live["config"], nodes.map(|nodes| nodes.to_string()));
     format!("{machines}, {}", text(&live["status"]))
@@ -180,7 +181,7 @@ fn gpu_count(config: &Value) -> u64 {
     number(&config["accelerators"][0]["acceleratorCount"]).unwrap_or_default()
 }
 
-/// `nvidia.com/gpu` that a node of a live pool gives: partitions and clients multiply the GPUs.
+/// Returns `nvidia.com/gpu` of a node of a live pool: partitions and clients multiply the GPUs.
 pub fn live_gpus(live: &Value) -> u64 {
     let gpu = &live["config"]["accelerators"][0];
     let parts = catalog::accelerator(text(&gpu["acceleratorType"]))

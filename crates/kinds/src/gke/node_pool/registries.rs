@@ -1,4 +1,4 @@
-//! Settings of containerd for registries. Settings beyond these short forms stand under `api`, also after an import.
+//! Settings of containerd for registries. Settings without a short form stay under `api`, also after an import.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +6,15 @@ use serde_json::{Value, json};
 
 use crate::json::text;
 
-/// `registryHosts` of mirrors by their registry. A host without capabilities has all of them.
-/// Source: the GKE API's reference, `RegistryHostConfig`.
+/// Returns `registryHosts` of mirrors by their registry. A host without capabilities has all of them. Source: the GKE API's
+/// reference, `RegistryHostConfig`.
 pub(super) fn hosts(mirrors: &BTreeMap<String, Vec<String>>) -> Option<Value> {
     let host = |mirror: &String| json!({ "host": mirror });
     let registry = |(server, mirrors): (&String, &Vec<String>)| json!({ "server": server, "hosts": mirrors.iter().map(host).collect::<Vec<_>>() });
     (!mirrors.is_empty()).then(|| mirrors.iter().map(registry).collect())
 }
 
-/// The way back; nothing where a table of names does not say all of it.
+/// Returns the mirrors of a live pool; empty if the short form cannot express all settings.
 pub(super) fn mirrors(live: &Value) -> BTreeMap<String, Vec<String>> {
     let registry = |live: &Value| {
         let hosts = live["hosts"].as_array().into_iter().flatten();
@@ -24,7 +24,7 @@ pub(super) fn mirrors(live: &Value) -> BTreeMap<String, Vec<String>> {
     if hosts(&found).as_ref() == Some(live) { found } else { BTreeMap::new() }
 }
 
-/// `privateRegistryAccessConfig` of secrets by the domain of the registry.
+/// Returns `privateRegistryAccessConfig` of secrets by the domain of the registry.
 pub(super) fn access(certificates: &BTreeMap<String, String>) -> Option<Value> {
     let domain = |(domain, secret): (&String, &String)| json!({ "fqdns": [domain], "gcpSecretManagerCertificateConfig": { "secretUri": secret } });
     let domains: Vec<Value> = certificates.iter().map(domain).collect();
@@ -32,7 +32,7 @@ pub(super) fn access(certificates: &BTreeMap<String, String>) -> Option<Value> {
     (!certificates.is_empty()).then_some(access)
 }
 
-/// The way back; nothing where a table of names does not say all of it.
+/// Returns the certificates of a live pool; empty if the short form cannot express all settings.
 pub(super) fn certificates(live: &Value) -> BTreeMap<String, String> {
     let domain = |live: &Value| {
         let secret = text(&live["gcpSecretManagerCertificateConfig"]["secretUri"]);

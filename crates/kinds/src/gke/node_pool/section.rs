@@ -223,7 +223,7 @@ pub enum DriverVersion {
 }
 
 impl DriverVersion {
-    /// The API's name.
+    /// Returns the API's name.
     pub(super) fn api(self) -> &'static str {
         match self {
             Self::Default => "DEFAULT",
@@ -265,11 +265,11 @@ impl Section for NodePool {
     }
 }
 
-/// Kinds of pools, by when their nodes are created for provisioning requests. Only the ways of a pool decide this.
+/// Kinds of pools, by when their nodes are created for provisioning requests. It follows from the capacity options alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForRequests {
     Never,
-    /// Only when the ways before "queued" have no machines.
+    /// Only if the options before "queued" have no machines.
     Perhaps,
     Always,
 }
@@ -295,7 +295,7 @@ impl NodePool {
         self.nodes.unwrap_or_default()
     }
 
-    /// Returns the initial number of nodes per zone, as far as the file says; a plan knows the live zones.
+    /// Returns the initial number of nodes per zone, as far as the file knows the zones; a plan knows the live ones.
     pub(super) fn first_nodes(&self, scope: &Scope) -> u64 {
         let own = u32::try_from(self.zones.len()).unwrap_or(1);
         let zones = u64::from(if own == 0 { scope.zones.max(1) } else { own });
@@ -305,12 +305,12 @@ impl NodePool {
         }
     }
 
-    /// The pool's live name.
+    /// Returns the pool's live name.
     pub fn live_name<'a>(&'a self, key: &'a str) -> &'a str {
         self.name.as_deref().unwrap_or(key)
     }
 
-    /// Type and count of the GPUs of a node: what the file says, else what the machine type fixes.
+    /// Returns the type and count of the GPUs of a node: those of the file, else those of the machine type.
     pub fn gpus(&self) -> Option<(String, u32)> {
         let machine = catalog::machine(&self.machine_type);
         let fixed =
@@ -320,7 +320,7 @@ impl NodePool {
         Some((r#type.clone(), count))
     }
 
-    /// Allocatable `nvidia.com/gpu` of a node: partitions and clients multiply the GPUs.
+    /// Returns the allocatable `nvidia.com/gpu` of a node: partitions and clients multiply the GPUs.
     pub fn allocatable_gpus(&self) -> u32 {
         let Some((r#type, count)) = self.gpus() else { return 0 };
         let Some(Accelerator { sharing, partition, .. }) = &self.accelerator else { return count };
@@ -357,17 +357,17 @@ impl NodePool {
     }
 }
 
-/// Nodes in each zone that an autoscaled pool is made with: as many of its minimum as all zones can have. More would be
-/// billed until the autoscaler takes them away, and may be more than its maximum.
+/// Returns the initial nodes per zone of an autoscaled pool: as many of its minimum as all zones can have. More would be billed
+/// until the autoscaler deletes them, and may exceed its maximum.
 pub fn first_nodes(min: u64, zones: u64) -> u64 {
     min / zones.max(1)
 }
 
-/// Zones of a regional cluster that leaves them to GKE.
+/// The number of zones of a regional cluster that leaves them to GKE.
 const ZONES_OF_A_REGION: u64 = 3;
 
-/// Nodes of an autoscaled pool that are waited for. The autoscaler does not always bring a pool up to its minimum
-/// (hashicorp/terraform-provider-google issue 8270), so it is what the pool is made with.
+/// Returns the number of nodes of an autoscaled pool to wait for: the initial one, as the autoscaler does not always bring a pool
+/// up to its minimum (hashicorp/terraform-provider-google issue 8270).
 pub(super) fn certain_nodes(min: u64, zones: u64) -> u64 {
     min - min % if zones == 0 { ZONES_OF_A_REGION } else { zones }
 }

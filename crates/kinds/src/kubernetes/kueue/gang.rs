@@ -1,5 +1,5 @@
 //! Gangs: the pods of a Dask cluster that start together or not at all, as one pod group of Kueue. The operator copies the
-//! metadata of its things to their pods, so four entries there make a gang of all of them.
+//! metadata of its resources to their pods, so four entries there make a gang of all of them.
 //! Tried with the real operator and Kueue 0.15.0 of 2026-03; source of the names: `pkg/controller/jobs/pod/constants`.
 
 use serde_json::{Value, json};
@@ -11,23 +11,23 @@ use model::resource::{Effect, Resource};
 /// The WorkloadPriorityClass of work. Of a pod group Kueue reads it off the pods when it makes the Workload. Source: Kueue
 /// 0.15.0, `pkg/controller/jobframework/reconciler.go`, `ExtractPriority`.
 pub const PRIORITY: &str = "kueue.x-k8s.io/priority-class";
-/// The LocalQueue of a pod's namespace that it waits in.
+/// The label with the LocalQueue that a pod waits in.
 pub const QUEUE: &str = "kueue.x-k8s.io/queue-name";
-/// The gang, and the name of its Workload.
+/// The label with the name of the gang and of its Workload.
 pub const POD_GROUP_LABEL: &str = "kueue.x-k8s.io/pod-group-name";
-/// How many pods must be there before Kueue looks at the gang.
+/// The annotation with the number of pods that Kueue waits for before it considers the gang.
 pub const COUNT: &str = "kueue.x-k8s.io/pod-group-total-count";
-/// `"false"` lets a gang end when its pods are gone; without it pods, Workload and quota stay forever.
+/// The annotation with `"false"` that lets a gang end when its pods are gone; without it pods, Workload and quota stay forever.
 pub const RETRIABLE: &str = "kueue.x-k8s.io/retriable-in-group";
-/// The name of a pod's part of the gang; without it Kueue makes one up of the pod's shape.
+/// The annotation with a pod's role in the gang; without it Kueue derives one from the pod's shape.
 pub const ROLE: &str = "kueue.x-k8s.io/role-hash";
-/// Pods that Kueue has taken up have it.
+/// The label of pods that Kueue manages.
 pub const MANAGED: &str = "kueue.x-k8s.io/managed";
-/// A pod that Kueue holds back has it.
+/// The scheduling gate of a pod that Kueue holds back.
 pub const GATE: &str = "kueue.x-k8s.io/admission";
 
-/// Seconds that a worker of a gang may take to end. While one still ends, the one that replaces it is too many for Kueue,
-/// which deletes it, some ten times a second.
+/// The termination grace period, in seconds, of workers of a gang. While one still ends, its replacement is one pod too many for
+/// Kueue, which deletes it, some ten times a second.
 const GRACE_SECONDS: u32 = 5;
 
 /// A gang that pods belong to.
@@ -35,16 +35,16 @@ const GRACE_SECONDS: u32 = 5;
 pub struct Gang<'a> {
     /// The live name of its queue.
     pub queue: &'a str,
-    /// Its own name: that of the thing whose pods it has.
+    /// The gang's name: that of the resource whose pods it has.
     pub name: &'a str,
-    /// Its pods.
+    /// The number of its pods.
     pub count: u32,
     /// The WorkloadPriorityClass of its work.
     pub priority_class: Option<String>,
 }
 
 impl<'a> Gang<'a> {
-    /// Creates the gang of work that waits in a queue of the stack, with its name and the number of its pods.
+    /// Creates the gang of a resource that waits in a queue of the stack, with its name and the number of its pods.
     pub fn from_queue(
         queue: Option<&str>,
         priority: Option<&str>,
@@ -55,7 +55,7 @@ impl<'a> Gang<'a> {
         Some(Self { queue: &facts.name, name, count, priority_class: scope.priority_class(queue, priority) })
     }
 
-    /// Adds its labels and annotations to the metadata of a thing.
+    /// Adds its labels and annotations to the metadata of a resource.
     pub fn add_labels(&self, metadata: &mut Value) {
         metadata["labels"][QUEUE] = json!(self.queue);
         metadata["labels"][POD_GROUP_LABEL] = json!(self.name);
@@ -77,7 +77,7 @@ pub fn set_short_grace_period(pod: &mut Value) {
     pod["terminationGracePeriodSeconds"] = json!(GRACE_SECONDS);
 }
 
-/// Makes scheduler and workers of the spec of a Dask cluster parts of a gang.
+/// Sets the roles of scheduler and workers in the spec of a Dask cluster.
 pub fn set_cluster_roles(spec: &mut Value) {
     set_short_grace_period(&mut spec["worker"]["spec"]);
     for role in ["scheduler", "worker"] {
@@ -115,8 +115,7 @@ pub fn effect(path: &FieldPath) -> Option<(Effect, Option<&'static str>)> {
     entry.then_some((Effect::Replace, Some("pods join the queue of a gang when they are created")))
 }
 
-/// Returns the name of the gang that a thing's pods belong to, by its body: of the whole thing, or of the workers of
-/// a group.
+/// Returns the name of a gang from a body: that of the whole resource, or of the workers of a group.
 pub fn name_in_body(body: &Value) -> Option<String> {
     let own = &body["metadata"]["labels"][POD_GROUP_LABEL];
     let workers = &body["spec"]["worker"]["metadata"]["labels"][POD_GROUP_LABEL];

@@ -17,15 +17,15 @@ use crate::section::{Lifecycle, Manage, Section, SectionHead};
 use model::address::{Address, FieldPath};
 use model::resource::{External, Identity, KindId, ObjectId, Recreation, Resource, Role};
 
-/// Where the project publishes its chart.
+/// The project's own chart.
 pub const CHART: &str = "oci://registry.k8s.io/kueue/charts/kueue";
 /// The name of the release, which the chart uses in the names of its objects.
 pub const RELEASE: &str = "kueue";
-/// The namespace of the release's own manifests, and of ours.
+/// The default namespace, which is also that of the release's own manifests.
 pub const NAMESPACE: &str = "kueue-system";
 
-/// The manager's configuration: that of the chart, with plain Pods among the frameworks. Without them the pods of a gang
-/// start one by one, and nobody says so. Frameworks whose definitions are not installed are passed over by Kueue.
+/// The manager's configuration: that of the chart, with plain Pods among the frameworks. Without them the pods of a gang start
+/// one by one, and nothing reports it. Kueue skips frameworks whose CRDs are not installed.
 const CONFIGURATION: &str = "apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
 health:
@@ -106,12 +106,12 @@ impl Kueue {
         self.namespace.as_deref().unwrap_or(NAMESPACE)
     }
 
-    /// Returns true if it serves the API version that dask-infra writes. A version that is not set or not readable counts as new.
+    /// Returns true if it serves the API version that dask-infra writes. A missing or unreadable version counts as new.
     pub fn is_newer(&self) -> bool {
         self.version.as_deref().and_then(release).is_none_or(|release| release >= OLDEST)
     }
 
-    /// Returns its objects, and what holds for all of them.
+    /// Returns its objects, with the settings for all of them.
     pub fn bundle(&self) -> Option<Bundle<'_>> {
         self.manage.is_managed().then(|| Bundle {
             section: KUEUE,
@@ -126,7 +126,7 @@ impl Kueue {
         })
     }
 
-    /// Returns true if its configuration has plain Pods among the frameworks; `None` where the configuration is not known.
+    /// Returns true if its configuration has plain Pods among the frameworks; `None` if the configuration is not known.
     pub fn takes_pods(&self) -> Option<bool> {
         self.manage.is_managed().then_some(())?;
         let configuration = self.objects.iter().filter(|object| object["kind"] == "ConfigMap");
@@ -155,7 +155,7 @@ fn has_pods(configuration: &str) -> bool {
     configuration.lines().any(item)
 }
 
-/// Values that stand for what the section does not say: the manager's configuration.
+/// Sets the default values of the chart: the manager's configuration.
 pub fn own_values(values: &mut Map<String, Value>) {
     let own = values.entry("managerConfig").or_insert_with(|| json!({}));
     if let Some(own) = own.as_object_mut() {
@@ -163,12 +163,12 @@ pub fn own_values(values: &mut Map<String, Value>) {
     }
 }
 
-/// Returns the resources of `[kueue]`: its namespace, and what its chart or manifest made.
+/// Returns the resources of `[kueue]`: its namespace, and the objects of its chart or manifest.
 pub fn lower(section: &Kueue, made: Vec<Resource>, scope: &Scope) -> Vec<Resource> {
     controller::in_order(KUEUE, section.namespace(), &section.lifecycle, made, scope)
 }
 
-/// Returns the objects that `[kueue]` with `manage = false` relies on: its manager and the definition of its queues.
+/// Returns the objects that `[kueue]` with `manage = false` relies on: its manager and the CRD of its queues.
 pub fn lower_external(section: &Kueue, scope: &Scope) -> Vec<External> {
     let queues = kind("ClusterQueue");
     let needed = [
@@ -221,7 +221,7 @@ pub fn lower_external(section: &Kueue, scope: &Scope) -> Vec<External> {
 /// The first release that serves v1beta2.
 pub const OLDEST: (u32, u32) = (0, 15);
 
-/// The version of a release in numbers, when it is one: `0.15.0`.
+/// Returns the version of a release in numbers, if it is one: `0.15.0`.
 fn release(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.trim_start_matches('v').split('.').map(|part| part.parse::<u32>().ok());
     Some((parts.next()??, parts.next()??))

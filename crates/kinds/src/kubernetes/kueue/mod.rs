@@ -1,5 +1,5 @@
-//! Kueue: what installs it, the queues that a stack has, and the gangs that wait in them.
-//! Source: Kueue 0.15.0, its API `kueue.x-k8s.io/v1beta2` and its chart.
+//! Kueue: its installation, the queues of a stack, and the gangs that wait in them. Source: Kueue 0.15.0, its API
+//! `kueue.x-k8s.io/v1beta2` and its chart.
 
 pub mod gang;
 pub mod install;
@@ -18,10 +18,10 @@ pub use crate::scope::KUEUE_GROUP as GROUP;
 /// The version that is written. Version v1beta1 of a ClusterQueue never comes to rest under server-side apply: the webhook,
 /// which speaks v1beta2, turns its `admissionChecks` into another field at once.
 pub const VERSION: &str = "v1beta2";
-/// The version that guides have.
+/// The version in guides.
 pub const OLDER: &str = "v1beta1";
 
-/// Kinds, their plurals, and whether they lie in namespaces.
+/// Kinds, their plurals, and true for namespaced ones.
 const KINDS: [(&str, &str, bool); 9] = [
     ("AdmissionCheck", "admissionchecks", false),
     ("ClusterQueue", "clusterqueues", false),
@@ -40,7 +40,7 @@ pub fn kind(kind: &str) -> Gvk {
     gvk(GROUP, VERSION, kind, plural)
 }
 
-/// All of them, so that manifests may use them where others installed Kueue.
+/// Returns all kinds of Kueue, so that manifests may use them if others installed Kueue.
 pub fn apis() -> &'static [Api] {
     &APIS
 }
@@ -62,7 +62,7 @@ static APIS: LazyLock<Vec<Api>> = LazyLock::new(|| {
     KINDS.iter().flat_map(|known| [VERSION, OLDER].map(|version| api(version, *known))).collect()
 });
 
-/// The Workload of a name: what Kueue decides about a gang.
+/// Returns the Workload of a name: Kueue's decision about a gang.
 pub fn workload_of(namespace: Option<&str>, name: &str) -> ObjectId {
     ObjectId { gvk: kind("Workload"), namespace: namespace.map(str::to_owned), name: name.to_owned() }
 }

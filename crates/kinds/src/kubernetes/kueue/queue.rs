@@ -27,15 +27,15 @@ pub const SECTION: &str = "queue";
 pub const GPUS: &str = "nvidia.com/gpu";
 /// The class of requests that GKE answers with all nodes at once.
 pub const QUEUED_CLASS: &str = "queued-provisioning.gke.io";
-/// The flavor of what needs no nodes of its own.
+/// The flavor of work that needs no nodes of its own.
 pub const DEFAULT_FLAVOR: &str = "default-flavor";
-/// As much as a guide gives where CPUs and memory are no matter of quota.
+/// The quota for CPUs and memory that a guide uses to set no limit.
 const NO_QUOTA_LIMIT: (&str, &str) = ("10k", "10000Gi");
 
 /// Seconds until an object of Kueue counts as stuck: its manager may be starting.
 const DEADLINE: u32 = 300;
 
-/// Everything of Kueue's API: flavors, checks and queues.
+/// All kinds of Kueue's API: flavors, checks and queues.
 pub const KIND: Kind = Kind {
     rank: 45,
     compare: Compare::Kubernetes(effect),
@@ -48,7 +48,7 @@ pub const KIND: Kind = Kind {
     ..Kind::DEFAULT
 };
 
-/// `8 × nvidia.com/gpu of a100`.
+/// Returns `8 × nvidia.com/gpu of a100`.
 fn about(resource: &Resource) -> Vec<String> {
     let groups = resource.body["spec"]["resourceGroups"].as_array().into_iter().flatten();
     let flavors = groups.flat_map(|group| group["flavors"].as_array().into_iter().flatten());
@@ -67,7 +67,7 @@ fn about(resource: &Resource) -> Vec<String> {
     quotas.chain(selected.map(|pool| format!("nodes of {pool}"))).collect()
 }
 
-/// Returns the `status` line: how much work waits and runs.
+/// Returns the `status` line: the amounts of waiting and running work.
 fn status_line(queue: &Value) -> StatusLine {
     let status = &queue["status"];
     if !["ClusterQueue", "LocalQueue"].contains(&text(&queue["kind"])) {
@@ -93,8 +93,8 @@ fn status_line(queue: &Value) -> StatusLine {
     }
 }
 
-/// Source: `Invalid value: field is immutable` of Kueue 0.15.0 for the queue behind a LocalQueue, the rule
-/// `self == oldSelf` for the controller of an AdmissionCheck.
+/// Returns the effect of a change. Source: `Invalid value: field is immutable` of Kueue 0.15.0 for the queue behind a LocalQueue,
+/// the rule `self == oldSelf` for the controller of an AdmissionCheck.
 fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     let at = |keys: &[&str]| FieldPath::keys(keys.iter().copied()).contains(path);
     if at(&["spec", "clusterQueue"]) {
@@ -109,8 +109,8 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     (Effect::InPlace, None)
 }
 
-/// Returns true if Kueue keeps a deleted object until nothing uses it: a queue for its work, a flavor and a check for queues
-/// that name them. Source: its finalizer `kueue.x-k8s.io/resource-in-use`, seen on these three with Kueue 0.15.0.
+/// Returns true if Kueue keeps a deleted object while it is used: a queue by its work, a flavor and a check by queues that name
+/// them. Source: its finalizer `kueue.x-k8s.io/resource-in-use`, seen on these three with Kueue 0.15.0.
 pub fn is_kept_in_use(object: &ObjectId) -> bool {
     let kinds = ["AdmissionCheck", "ClusterQueue", "ResourceFlavor"];
     object.gvk.group == GROUP && kinds.contains(&object.gvk.kind.as_str())
@@ -212,7 +212,7 @@ impl Queue {
         self.name.as_deref().unwrap_or(key)
     }
 
-    /// The pools that it serves, by key, and the GPUs of each that its work may use. Without pools, GPUs anywhere.
+    /// Returns the pools that it serves, by key, and the GPUs of each that its work may use. Without pools, GPUs of any pool.
     pub fn quotas<'a>(&'a self, pool: impl Fn(&str) -> Option<&'a PoolFacts>) -> Vec<(Option<&'a str>, u32)> {
         if let Some(key) = &self.pool {
             let all = pool(key).map_or(0, |facts| facts.gpus * facts.most);
@@ -225,8 +225,8 @@ impl Queue {
     }
 }
 
-/// Returns the resources of all queues of a stack. Flavors are of pools, not of queues: the queues of a cohort share them, which
-/// is how they lend.
+/// Returns the resources of all queues of a stack. A flavor belongs to a pool, not to a queue: the queues of a cohort share it,
+/// which is how they lend.
 pub fn lower_all(queues: &BTreeMap<String, Queue>, scope: &Scope) -> Vec<Resource> {
     let mut resources: Vec<Resource> = Vec::new();
     for (key, section) in managed(queues) {
@@ -252,7 +252,7 @@ pub fn lower_all(queues: &BTreeMap<String, Queue>, scope: &Scope) -> Vec<Resourc
     resources
 }
 
-/// The flavors that a ClusterQueue names.
+/// Returns the flavors that a ClusterQueue names.
 fn flavors_of(resource: &Resource) -> impl Iterator<Item = ObjectId> + '_ {
     let groups = resource.body["spec"]["resourceGroups"].as_array().into_iter().flatten();
     let flavors = groups.flat_map(|group| group["flavors"].as_array().into_iter().flatten());
@@ -263,7 +263,7 @@ fn flavors_of(resource: &Resource) -> impl Iterator<Item = ObjectId> + '_ {
     })
 }
 
-/// Returns the LocalQueues that `[queue.KEY]` relies on where others made the queue.
+/// Returns the LocalQueues that `[queue.KEY]` relies on if others created the queue.
 pub fn lower_external(key: &str, section: &Queue, scope: &Scope) -> Vec<Resource> {
     let maker = QueueBuilder { key, section, scope };
     maker.local_queues().into_iter().map(strip_generated_fields).collect()
@@ -306,7 +306,7 @@ impl<'a> QueueBuilder<'a> {
         quotas.map(|(pool, gpus)| (pool.and_then(|key| self.scope.pool(key)), gpus)).collect()
     }
 
-    /// The pools whose nodes are made for one request.
+    /// Returns the pools whose nodes are created for one request.
     fn queued(&self) -> Vec<&'a PoolFacts> {
         self.quotas().into_iter().filter_map(|(pool, _)| pool).filter(|pool| pool.queued).collect()
     }
@@ -340,8 +340,8 @@ impl<'a> QueueBuilder<'a> {
         }
     }
 
-    /// One of each pool, and the one of work that runs anywhere. Kueue puts a flavor's node labels and tolerations into the
-    /// pods when they start, and into the request for their nodes.
+    /// Returns a flavor for each pool, and one for work that runs anywhere. Kueue adds a flavor's node labels and tolerations to
+    /// the pods when they start, and to the request for their nodes.
     fn flavors(&self) -> Vec<Resource> {
         let pools = self.quotas().into_iter().filter_map(|(pool, _)| pool).map(|pool| {
             let mut spec = json!({ "nodeLabels": { POOL_LABEL: pool.name } });
@@ -356,7 +356,8 @@ impl<'a> QueueBuilder<'a> {
         all
     }
 
-    /// Returns the admission check that asks for nodes before work starts, where nodes come for one request, and its settings.
+    /// Returns the admission check that requests nodes before work starts, with its settings, if pools create nodes for one
+    /// request.
     fn check(&self) -> Vec<Resource> {
         if self.queued().is_empty() {
             return Vec::new();
@@ -442,7 +443,7 @@ impl<'a> QueueBuilder<'a> {
         queue
     }
 
-    /// A value has no effect on work that is there already.
+    /// Returns the WorkloadPriorityClasses. A changed value has no effect on existing work.
     fn priorities(&self) -> impl Iterator<Item = Resource> + '_ {
         self.section.priorities.iter().map(|(priority, value)| {
             let name = format!("{}-{priority}", self.name());

@@ -1,5 +1,5 @@
-//! Kueue's objects in version v1beta1, which guides have, as v1beta2 says them.
-//! Source: the types of both versions in Kueue 0.15.0, `apis/kueue`.
+//! Converts Kueue's objects from v1beta1, the version in guides, to v1beta2. Source: the types of both versions in Kueue 0.15.0,
+//! `apis/kueue`.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ pub fn is_older(object: &Value) -> bool {
     text(&object["apiVersion"]).split_once('/') == Some((GROUP, OLDER))
 }
 
-/// Fields of the older version that the newer one does not have, and what becomes of each.
+/// Returns the fields of the older version that the newer one does not have, with the message for each.
 pub fn dropped(object: &Value) -> Vec<(&'static [&'static str], &'static str)> {
     let has = |keys: &[&str]| keys.iter().try_fold(object, |value, key| value.get(*key)).is_some();
     let known: [(&'static [&'static str], &'static str); 3] = match text(&object["kind"]) {
@@ -30,7 +30,7 @@ pub fn dropped(object: &Value) -> Vec<(&'static [&'static str], &'static str)> {
 
 const NONE: (&[&str], &str) = (&[], "");
 
-/// The object in the newer version.
+/// Returns the object in the newer version.
 pub fn renewed(mut object: Value) -> Value {
     object["apiVersion"] = json!(format!("{GROUP}/{VERSION}"));
     let kind = text(&object["kind"]).to_owned();

@@ -14,8 +14,7 @@ use crate::kubernetes::pod_state::PodState;
 use crate::kubernetes::request_state;
 use model::resource::{Api, Identity, KindId, ObjectId, Query, Queued, Readiness, Resource};
 
-/// Reads the Workload of a gang of that name, in the namespace of the thing whose pods it has, what else waits there, and the
-/// requests for nodes that Kueue makes.
+/// Reads the Workload of a gang, other Workloads of its namespace, and the requests for nodes that Kueue makes.
 pub fn query(queries: &mut Queries, identity: &Identity, gang: Option<&str>) {
     let (Some(object), Some(gang)) = (identity.object(), gang) else { return };
     let path = workload_of(object.namespace.as_deref(), gang).path();
@@ -23,7 +22,7 @@ pub fn query(queries: &mut Queries, identity: &Identity, gang: Option<&str>) {
     add_related_queries(queries, object);
 }
 
-/// Objects around a Workload; `null` where they are not known.
+/// Objects around a Workload; `null` if they are not known.
 #[derive(Clone, Copy)]
 struct WorkloadContext<'v> {
     others: &'v Value,
@@ -44,8 +43,8 @@ impl<'v> WorkloadContext<'v> {
         Self { others: read(Neighbor::Workloads), requests: read(Neighbor::ProvisioningRequests) }
     }
 
-    /// Returns how many Workloads of its namespace and queue come before it: those that are more urgent, or as urgent
-    /// and older.
+    /// Returns how many Workloads of its namespace and queue come before it: those of higher priority, and older ones of the
+    /// same.
     fn before(&self, workload: &Value) -> usize {
         let priority = |one: &Value| one["spec"]["priority"].as_i64().unwrap_or_default();
         let place = |one: &Value| {
@@ -64,7 +63,7 @@ impl<'v> WorkloadContext<'v> {
         items(self.others).filter(waits).filter(|other| place(other) < own).count()
     }
 
-    /// The newest request that Kueue has made for a Workload: `WORKLOAD-CHECK-NUMBER`.
+    /// Returns the newest request that Kueue has made for a Workload: `WORKLOAD-CHECK-NUMBER`.
     fn request(&self, workload: &Value) -> Option<&Value> {
         let name = text(&workload["metadata"]["name"]);
         let of_it = |request: &&Value| {
@@ -91,7 +90,7 @@ pub fn note(found: &QueryResults) -> Option<String> {
     Some(format!("Kueue waits for pods in place of those that ended{since}{message}"))
 }
 
-/// Reads all Workloads of a thing's namespace, one of which may be a Job's own, and the requests for nodes that Kueue makes.
+/// Reads all Workloads of a resource's namespace, one of which may be a Job's own, and the requests for nodes that Kueue makes.
 pub fn add_related_queries(queries: &mut Queries, object: &ObjectId) {
     let namespace = object.namespace.as_deref();
     for (neighbor, gvk) in
@@ -112,7 +111,7 @@ pub fn job_wait_reason(found: &QueryResults, job: &Value) -> Option<WaitReason> 
     reason_of(items(around.others).find(owned)?, "", &Value::Null, around)
 }
 
-/// Returns true if a thing waits in a queue, so that its Workload is read.
+/// Returns true if a resource waits in a queue, so that its Workload is read.
 pub fn waits(resource: &Resource) -> bool {
     let in_queue = || resource.kind == KindId::Job && !resource.body["metadata"]["labels"][QUEUE].is_null();
     gang::name_of(resource).is_some() || in_queue()
@@ -123,7 +122,7 @@ pub fn waits(resource: &Resource) -> bool {
 pub struct WaitReason {
     /// The reason why it waits, or why it will not start.
     pub why: String,
-    /// Since when, as Kubernetes writes times.
+    /// The start of the wait, as Kubernetes writes times.
     pub since: Option<String>,
     /// True if waiting alone changes nothing.
     pub permanent: bool,
@@ -143,7 +142,7 @@ impl WaitReason {
         Self { since, ..self }
     }
 
-    /// Returns the readiness of a thing that waits for this reason.
+    /// Returns the readiness of a resource that waits for this reason.
     pub fn readiness(&self) -> Readiness {
         match self.permanent {
             true => Readiness::Failed(self.line()),
@@ -151,12 +150,12 @@ impl WaitReason {
         }
     }
 
-    /// Returns the facts for programs: `queued` and `queued_since`.
+    /// Returns the facts for the JSON output: `queued` and `queued_since`.
     pub fn facts(&self) -> [(&'static str, Value); 2] {
         [("queued", json!(self.why)), ("queued_since", json!(self.since))]
     }
 
-    /// Returns the reason, with the time since when.
+    /// Returns the reason, with the start of the wait.
     pub fn line(&self) -> String {
         match &self.since {
             Some(since) => format!("{} (since {since})", self.why),
@@ -216,7 +215,7 @@ fn reason_of(workload: &Value, gang: &str, pods: &Value, around: WorkloadContext
     Some(WaitReason::waits(format!("waits in queue {queue}{before}: {message}{next}")).since(told))
 }
 
-/// Returns why a gang without a Workload waits: not all of its pods are there, or Kueue does not look at them.
+/// Returns why a gang without a Workload waits: some of its pods are missing, or Kueue does not manage them.
 fn incomplete(gang: &str, pods: &Value) -> Option<WaitReason> {
     let own: Vec<&Value> =
         pods["items"].as_array().into_iter().flatten().filter(|pod| is_of(pod, gang)).collect();
