@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use crate::error::UnknownNode;
 use crate::labels::Labels;
 use crate::node::{Bound, Node};
 use crate::pod::{PodRequirements, Volume};
-use crate::volumes::{Claim, StorageClass};
+use crate::volumes::{Claim, ClassName, StorageClass};
 
 /// The number of a node in a [`Cluster`], in the order of [`Cluster::add`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,7 +27,7 @@ pub struct Cluster {
     pub claims: BTreeMap<(String, String), Claim>,
     /// Classes of storage by name.
     pub classes: BTreeMap<String, StorageClass>,
-    /// The class of claims that name none.
+    /// The class that kube-apiserver fills into claims that say nothing of one.
     pub default_class: Option<String>,
 }
 
@@ -42,11 +43,15 @@ impl Cluster {
     }
 
     /// Puts a pod on a node, whether it fits or not.
-    pub fn bind(&mut self, id: NodeId, pod: Bound) {
-        self.note(id, &pod.pod);
-        if let Some(node) = self.nodes.get_mut(id.0) {
-            node.bind(pod);
-        }
+    ///
+    /// # Errors
+    /// The cluster has no such node; nothing is changed.
+    pub fn bind(&mut self, id: NodeId, pod: Bound) -> Result<(), UnknownNode> {
+        let node = self.nodes.get_mut(id.0).ok_or(UnknownNode)?;
+        let requirements = Arc::clone(&pod.pod);
+        node.bind(pod);
+        self.note(id, &requirements);
+        Ok(())
     }
 
     fn note(&mut self, id: NodeId, pod: &Arc<PodRequirements>) {
@@ -75,11 +80,34 @@ impl Cluster {
         self.repelling.iter().filter_map(|(id, pod)| Some((self.node(*id)?, &**pod)))
     }
 
+    /// The class that a claim gets its volume by.
+    pub(crate) fn class<'a>(&'a self, name: &'a ClassName) -> Class<'a> {
+        let name = match name {
+            ClassName::Named(name) => Some(name),
+            ClassName::Default => self.default_class.as_ref(),
+            ClassName::Empty => None,
+        };
+        match name.map(|name| (name, self.classes.get(name))) {
+            Some((name, Some(class))) => Class::Known(name, class),
+            Some((name, None)) => Class::Unknown(name),
+            None => Class::None,
+        }
+    }
+
     /// Returns true if a pod on a node uses the claim.
     pub(crate) fn is_used(&self, namespace: &str, claim: &str) -> bool {
         !self.used_claims.is_empty()
             && self.used_claims.contains_key(&(namespace.to_owned(), claim.to_owned()))
     }
+}
+
+/// The class of a claim.
+pub enum Class<'a> {
+    Known(&'a str, &'a StorageClass),
+    /// There is none of this name.
+    Unknown(&'a str),
+    /// It has none.
+    None,
 }
 
 /// Groups equal pods: the places of each group in `pods`, in the order of their first. One of a group answers for all.

@@ -1,4 +1,4 @@
-//! Parts of a pod that cannot be read.
+//! Values that cannot be read, and nodes that are not there.
 
 use std::fmt;
 
@@ -29,3 +29,15 @@ impl fmt::Display for Unreadable {
 }
 
 impl std::error::Error for Unreadable {}
+
+/// A [`crate::NodeId`] of another cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownNode;
+
+impl fmt::Display for UnknownNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the cluster has no such node")
+    }
+}
+
+impl std::error::Error for UnknownNode {}

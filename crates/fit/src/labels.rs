@@ -3,19 +3,19 @@
 //! Source: k8s.io/apimachinery v0.36.1 `pkg/labels/selector.go`; k8s.io/component-helpers v0.36.1
 //! `scheduling/corev1/nodeaffinity`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use model::address::FieldPath;
 use serde_json::Value;
 
 use crate::error::Unreadable;
-use crate::json::{list, text, texts};
+use crate::json::At;
 
 /// Labels of a node, a pod or a namespace.
 pub type Labels = BTreeMap<String, String>;
 
-/// Reads a map of labels.
+/// Reads the labels of a live object, which are texts.
 pub fn labels(value: &Value) -> Labels {
     let pairs = value.as_object().into_iter().flatten();
     pairs.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
@@ -65,22 +65,22 @@ impl Requirement {
         Some((found?.parse().ok()?, bound.parse().ok()?))
     }
 
-    fn read(value: &Value, path: &FieldPath) -> Result<Self, Unreadable> {
-        let operator = match text(value, "operator") {
+    fn read(at: &At<'_, '_>) -> Result<Self, Unreadable> {
+        let operator = at.key("operator");
+        let operator = match operator.text()? {
             "In" => Operator::In,
             "NotIn" => Operator::NotIn,
             "Exists" => Operator::Exists,
             "DoesNotExist" => Operator::DoesNotExist,
             "Gt" => Operator::Gt,
             "Lt" => Operator::Lt,
-            other => return Err(Unreadable::at(path.key("operator"), other, "an operator of selectors")),
+            _ => return Err(operator.wrong("an operator of selectors")),
         };
-        Ok(Self { key: text(value, "key").to_owned(), operator, values: texts(&value["values"]) })
+        Ok(Self { key: at.key("key").text()?.to_owned(), operator, values: at.key("values").texts()? })
     }
 
-    fn read_all(values: &Value, path: &FieldPath) -> Result<Vec<Self>, Unreadable> {
-        let each = |(at, value)| Self::read(value, &path.index(at));
-        list(values).iter().enumerate().map(each).collect()
+    fn read_all(at: &At<'_, '_>) -> Result<Vec<Self>, Unreadable> {
+        at.items()?.map(|one| Self::read(&one)).collect()
     }
 }
 
@@ -108,15 +108,19 @@ impl LabelSelector {
     /// Reads a `LabelSelector` of Kubernetes.
     ///
     /// # Errors
-    /// An operator is unknown.
+    /// An operator is unknown, or a value is of another type.
     pub fn read(value: &Value, path: &FieldPath) -> Result<Self, Unreadable> {
-        if !value.is_object() {
+        Self::at(&At::new(value, path))
+    }
+
+    pub(crate) fn at(at: &At<'_, '_>) -> Result<Self, Unreadable> {
+        if !at.is_object()? {
             return Ok(Self(None));
         }
-        let pairs = labels(&value["matchLabels"]).into_iter();
+        let pairs = at.key("matchLabels").labels()?.into_iter();
         let exact = |(key, value)| Requirement { key, operator: Operator::In, values: vec![value] };
         let mut all: Vec<Requirement> = pairs.map(exact).collect();
-        all.extend(Requirement::read_all(&value["matchExpressions"], &path.key("matchExpressions"))?);
+        all.extend(Requirement::read_all(&at.key("matchExpressions"))?);
         Ok(Self(Some(all)))
     }
 
@@ -168,12 +172,41 @@ impl NodeTerm {
     /// Reads one `NodeSelectorTerm`.
     ///
     /// # Errors
-    /// An operator is unknown.
+    /// An operator is unknown, or a value is of another type.
     pub fn read(value: &Value, path: &FieldPath) -> Result<Self, Unreadable> {
+        Self::at(&At::new(value, path))
+    }
+
+    pub(crate) fn at(at: &At<'_, '_>) -> Result<Self, Unreadable> {
         Ok(Self {
-            expressions: Requirement::read_all(&value["matchExpressions"], &path.key("matchExpressions"))?,
-            fields: Requirement::read_all(&value["matchFields"], &path.key("matchFields"))?,
+            expressions: Requirement::read_all(&at.key("matchExpressions"))?,
+            fields: Requirement::read_all(&at.key("matchFields"))?,
         })
+    }
+
+    /// Reads the terms of a `NodeSelector`; `None` when there is none.
+    pub(crate) fn read_all(selector: &At<'_, '_>) -> Result<Option<Vec<Self>>, Unreadable> {
+        if !selector.is_object()? {
+            return Ok(None);
+        }
+        selector
+            .key("nodeSelectorTerms")
+            .items()?
+            .map(|term| Self::at(&term))
+            .collect::<Result<_, _>>()
+            .map(Some)
+    }
+
+    /// The names of the nodes that it allows by name; `None` when it names none.
+    pub(crate) fn names(&self) -> Option<BTreeSet<&str>> {
+        let by_name = |one: &&Requirement| one.key == "metadata.name" && one.operator == Operator::In;
+        let mut sets = self
+            .fields
+            .iter()
+            .filter(by_name)
+            .map(|one| one.values.iter().map(String::as_str).collect::<BTreeSet<_>>());
+        let first = sets.next()?;
+        Some(sets.fold(first, |left, right| left.intersection(&right).copied().collect()))
     }
 
     /// Returns the first requirement that a node does not meet, and its place in the term: the list and the index. `None`
@@ -237,10 +270,12 @@ mod tests {
             (json!({ "key": "pool", "operator": "Gt", "values": ["6"] }), false),
             (json!({ "key": "none", "operator": "Lt", "values": ["6"] }), false),
         ] {
-            assert_eq!(read(Requirement::read, &wanted).is_met(&labels), met, "{wanted}");
+            let root = FieldPath::root();
+            let read = Requirement::read(&At::new(&wanted, &root)).unwrap();
+            assert_eq!(read.is_met(&labels), met, "{wanted}");
         }
         let unknown = json!({ "key": "pool", "operator": "Like", "values": ["a"] });
-        let told = Requirement::read(&unknown, &FieldPath::keys(["a"])).unwrap_err().to_string();
+        let told = Requirement::read(&At::new(&unknown, &FieldPath::keys(["a"]))).unwrap_err().to_string();
         assert_eq!(told, "a.operator: `Like` is not an operator of selectors");
     }
 

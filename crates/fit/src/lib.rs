@@ -29,6 +29,7 @@
 //! disks that a node takes, inline volumes other than Compute Engine's disks, dynamic resource allocation, gangs, and all that
 //! only prefers a node. `tests/judge.rs` compares with kube-scheduler's own code.
 
+mod admission;
 mod cluster;
 mod error;
 pub mod gke;
@@ -36,7 +37,6 @@ mod json;
 mod labels;
 mod node;
 mod pod;
-mod quantity;
 mod question;
 mod refusal;
 mod requests;
@@ -45,13 +45,15 @@ mod taints;
 mod topology;
 mod verdict;
 mod volumes;
+mod words;
 
+pub use admission::{Admission, LimitRange, RuntimeClass};
 pub use cluster::{Cluster, NodeId, groups};
-pub use error::Unreadable;
+pub use error::{UnknownNode, Unreadable};
 pub use labels::{LabelSelector, Labels, NodeTerm, Operator, Requirement};
+pub use model::quantity::Quantity;
 pub use node::{Bound, Node};
 pub use pod::{HostPort, PodRequirements, PodTerm, Spread, Volume};
-pub use quantity::Quantity;
 pub use question::Question;
 pub use refusal::{Predicate, Reason, Refusal};
 pub use requests::Request;
@@ -59,10 +61,13 @@ pub use resources::{Amounts, Resource};
 pub use taints::{Effect, Taint, Toleration};
 pub use topology::Skew;
 pub use verdict::{Fit, Margin};
-pub use volumes::{BoundVolume, Claim, ClaimState, StorageClass, Topology};
+pub use volumes::{BoundVolume, Claim, ClaimState, ClassName, StorageClass, Topology};
 
 /// Returns all reasons why a node does not take a pod, in the order of kube-scheduler's predicates; none when it does. For one pod and
 /// many nodes, [`Cluster::ask`] counts once.
-pub fn fits(pod: &PodRequirements, node: NodeId, cluster: &Cluster) -> Vec<Refusal> {
-    cluster.node(node).map(|node| cluster.ask(pod).refusals(node)).unwrap_or_default()
+///
+/// # Errors
+/// The cluster has no such node.
+pub fn fits(pod: &PodRequirements, node: NodeId, cluster: &Cluster) -> Result<Vec<Refusal>, UnknownNode> {
+    cluster.node(node).map(|node| cluster.ask(pod).refusals(node)).ok_or(UnknownNode)
 }

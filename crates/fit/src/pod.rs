@@ -6,11 +6,15 @@ use model::address::FieldPath;
 use serde_json::Value;
 
 use crate::error::Unreadable;
-use crate::json::{list, text, texts};
-use crate::labels::{LabelSelector, Labels, NodeTerm, Operator, labels};
-use crate::requests::{Request, is_sidecar, requests};
+use crate::json::{At, list};
+use crate::labels::{LabelSelector, Labels, NodeTerm, Operator, Requirement};
+use crate::requests::{Filled, Request, is_sidecar, requests};
 use crate::resources::{Amounts, Resource};
 use crate::taints::{Effect, Toleration};
+use crate::volumes::ClassName;
+
+/// The key of the terms that refuse nodes.
+const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 
 /// The requirements of a pod on its node, as kube-scheduler sees them after the defaults of kube-apiserver. Two pods with equal
 /// requirements fit on the same nodes, so that one of a group answers for all.
@@ -101,8 +105,8 @@ pub struct PodTerm {
 pub enum Volume {
     /// A PersistentVolumeClaim of the pod's namespace, by name. The place is that of `claimName`.
     Claim { name: String, path: FieldPath },
-    /// A claim that is made with the pod; `class` is its StorageClass, the default one when `None`.
-    Ephemeral { class: Option<String>, path: FieldPath },
+    /// A claim that is made with the pod, for a volume of this name.
+    Ephemeral { volume: String, class: ClassName, path: FieldPath },
     /// A Compute Engine disk, by name.
     Disk { name: String, read_only: bool, path: FieldPath },
 }
@@ -111,34 +115,39 @@ impl PodRequirements {
     /// Reads a Pod or a PodTemplateSpec. `namespace` counts where its metadata names none. Paths begin at its root:
     /// `spec.containers[0]…`.
     ///
+    /// It is read as it stands: [`crate::Admission`] adds what kube-apiserver adds to a pod that is not stored yet.
+    ///
     /// # Errors
-    /// A quantity, an operator or an effect is none that Kubernetes takes.
+    /// A value is none that Kubernetes takes: a quantity, an operator, an effect, or a value of another type.
     pub fn read(pod: &Value, namespace: &str) -> Result<Self, Unreadable> {
-        let (spec, path) = (&pod["spec"], FieldPath::keys(["spec"]));
-        let own = labels(&pod["metadata"]["labels"]);
-        let namespace = match text(&pod["metadata"], "namespace") {
+        let root = FieldPath::root();
+        let root = At::new(pod, &root);
+        let (metadata, spec) = (root.key("metadata"), root.key("spec"));
+        let own = metadata.key("labels").labels()?;
+        let namespace = match metadata.key("namespace").text()? {
             "" => namespace,
             own => own,
         };
-        let affinity = path.key("affinity");
+        let affinity = spec.key("affinity");
         let terms = |kind: &str| {
-            let (list, path) = required(&spec["affinity"], &affinity, kind);
-            let each = |(at, term)| PodTerm::read(term, path.index(at), namespace, &own);
-            list.iter().enumerate().map(each).collect::<Result<Vec<_>, _>>()
+            let kind = affinity.key(kind);
+            let terms = kind.key(REQUIRED);
+            terms.items()?.map(|term| PodTerm::read(&term, namespace, &own)).collect::<Result<Vec<_>, _>>()
         };
+        let gate = |gate: At<'_, '_>| gate.key("name").text().map(str::to_owned);
         Ok(Self {
-            requests: requests(spec, &path)?,
-            extended: extended(spec),
-            ports: host_ports(spec, &path),
-            node_name: Some(text(spec, "nodeName")).filter(|name| !name.is_empty()).map(str::to_owned),
-            node_selector: labels(&spec["nodeSelector"]),
-            node_terms: node_terms(spec, &affinity)?,
-            tolerations: Toleration::read_all(&spec["tolerations"], &path.key("tolerations"))?,
-            spread: Spread::read_all(spec, &path, &own)?,
+            requests: requests(&root, &Filled::default())?,
+            extended: extended(spec.value()),
+            ports: host_ports(&spec)?,
+            node_name: Some(spec.key("nodeName").text()?).filter(|name| !name.is_empty()).map(str::to_owned),
+            node_selector: spec.key("nodeSelector").labels()?,
+            node_terms: NodeTerm::read_all(&affinity.key("nodeAffinity").key(REQUIRED))?,
+            tolerations: Toleration::at(&spec.key("tolerations"))?,
+            spread: Spread::read_all(&spec, &own)?,
             near: terms("podAffinity")?,
             apart: terms("podAntiAffinity")?,
-            volumes: volumes(spec, &path),
-            gates: list(&spec["schedulingGates"]).iter().map(|gate| text(gate, "name").to_owned()).collect(),
+            volumes: volumes(&spec)?,
+            gates: spec.key("schedulingGates").items()?.map(gate).collect::<Result<_, _>>()?,
             namespace: namespace.to_owned(),
             labels: own,
         })
@@ -152,6 +161,24 @@ impl PodRequirements {
         self.tolerations
             .extend(self.extended.iter().map(|name| Toleration::exists(name, Effect::NoSchedule)));
         self
+    }
+
+    /// Adds all tolerations that GKE adds to pods: those of extended resources, and that of Arm nodes for pods that select them.
+    /// Source: GKE's page "Prepare an Arm workload for deployment".
+    #[must_use]
+    pub fn with_gke_tolerations(mut self) -> Self {
+        const ARM: &str = "arm64";
+        let key = "kubernetes.io/arch";
+        let by_term = |term: &NodeTerm| {
+            let names = |one: &Requirement| one.key == key && one.values.iter().any(|value| value == ARM);
+            term.expressions.iter().any(|one| one.operator == Operator::In && names(one))
+        };
+        let selects = self.node_selector.get(key).is_some_and(|arch| arch == ARM)
+            || self.node_terms.iter().flatten().any(by_term);
+        if selects {
+            self.tolerations.push(Toleration::equal(key, ARM, Effect::NoSchedule));
+        }
+        self.with_extended_resource_tolerations()
     }
 
     /// The request for a resource; `None` when it asks for none.
@@ -169,54 +196,48 @@ impl PodRequirements {
 }
 
 impl Spread {
-    fn read_all(spec: &Value, path: &FieldPath, own: &Labels) -> Result<Vec<Self>, Unreadable> {
-        let path = path.key("topologySpreadConstraints");
-        let each = |(at, constraint): (usize, &Value)| {
-            let path = path.index(at);
-            // The other value, `ScheduleAnyway`, only prefers nodes.
-            if text(constraint, "whenUnsatisfiable") != "DoNotSchedule" {
-                return Ok(None);
-            }
-            let mut selector = LabelSelector::read(&constraint["labelSelector"], &path.key("labelSelector"))?;
-            selector.merge(&texts(&constraint["matchLabelKeys"]), Operator::In, own);
-            Ok(Some(Self {
-                max_skew: constraint["maxSkew"].as_i64().unwrap_or(1),
-                topology_key: text(constraint, "topologyKey").to_owned(),
-                selector,
-                min_domains: constraint["minDomains"].as_i64().unwrap_or(1),
-                honors_affinity: text(constraint, "nodeAffinityPolicy") != "Ignore",
-                honors_taints: text(constraint, "nodeTaintsPolicy") == "Honor",
-                path,
-            }))
-        };
-        list(&spec["topologySpreadConstraints"])
-            .iter()
-            .enumerate()
-            .map(each)
-            .filter_map(Result::transpose)
-            .collect()
+    fn read_all(spec: &At<'_, '_>, own: &Labels) -> Result<Vec<Self>, Unreadable> {
+        let constraints = spec.key("topologySpreadConstraints");
+        let each = |at: At<'_, '_>| Self::read(&at, own).transpose();
+        constraints.items()?.filter_map(each).collect()
+    }
+
+    /// Reads a constraint. `None` for one that only prefers nodes (`ScheduleAnyway`).
+    fn read(at: &At<'_, '_>, own: &Labels) -> Result<Option<Self>, Unreadable> {
+        if at.key("whenUnsatisfiable").text()? != "DoNotSchedule" {
+            return Ok(None);
+        }
+        let mut selector = LabelSelector::at(&at.key("labelSelector"))?;
+        selector.merge(&at.key("matchLabelKeys").texts()?, Operator::In, own);
+        Ok(Some(Self {
+            max_skew: at.key("maxSkew").integer()?.unwrap_or(1),
+            topology_key: at.key("topologyKey").text()?.to_owned(),
+            selector,
+            min_domains: at.key("minDomains").integer()?.unwrap_or(1),
+            honors_affinity: at.key("nodeAffinityPolicy").text()? != "Ignore",
+            honors_taints: at.key("nodeTaintsPolicy").text()? == "Honor",
+            path: at.path(),
+        }))
     }
 }
 
 impl PodTerm {
-    fn read(term: &Value, path: FieldPath, namespace: &str, own: &Labels) -> Result<Self, Unreadable> {
-        let mut selector = LabelSelector::read(&term["labelSelector"], &path.key("labelSelector"))?;
-        selector.merge(&texts(&term["matchLabelKeys"]), Operator::In, own);
-        selector.merge(&texts(&term["mismatchLabelKeys"]), Operator::NotIn, own);
-        let mut namespaces: BTreeSet<String> = texts(&term["namespaces"]).into_iter().collect();
+    fn read(at: &At<'_, '_>, namespace: &str, own: &Labels) -> Result<Self, Unreadable> {
+        let mut selector = LabelSelector::at(&at.key("labelSelector"))?;
+        selector.merge(&at.key("matchLabelKeys").texts()?, Operator::In, own);
+        selector.merge(&at.key("mismatchLabelKeys").texts()?, Operator::NotIn, own);
+        let mut namespaces: BTreeSet<String> = at.key("namespaces").texts()?.into_iter().collect();
+        let by_label = at.key("namespaceSelector");
         // Those of the pod itself, where the term says nothing.
-        if namespaces.is_empty() && !term["namespaceSelector"].is_object() {
+        if namespaces.is_empty() && !by_label.is_object()? {
             namespaces.insert(namespace.to_owned());
         }
         Ok(Self {
             selector,
             namespaces,
-            namespace_selector: LabelSelector::read(
-                &term["namespaceSelector"],
-                &path.key("namespaceSelector"),
-            )?,
-            topology_key: text(term, "topologyKey").to_owned(),
-            path,
+            namespace_selector: LabelSelector::at(&by_label)?,
+            topology_key: at.key("topologyKey").text()?.to_owned(),
+            path: at.path(),
         })
     }
 }
@@ -233,70 +254,62 @@ fn extended(spec: &Value) -> BTreeSet<String> {
     names.filter(is_extended).cloned().collect()
 }
 
-/// The required terms of an affinity, and their place.
-fn required<'v>(affinity: &'v Value, path: &FieldPath, kind: &str) -> (&'v [Value], FieldPath) {
-    const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
-    (list(&affinity[kind][REQUIRED]), path.key(kind).key(REQUIRED))
-}
-
-fn node_terms(spec: &Value, affinity: &FieldPath) -> Result<Option<Vec<NodeTerm>>, Unreadable> {
-    let required = "requiredDuringSchedulingIgnoredDuringExecution";
-    let found = &spec["affinity"]["nodeAffinity"][required];
-    if !found.is_object() {
-        return Ok(None);
-    }
-    let path = affinity.key("nodeAffinity").key(required).key("nodeSelectorTerms");
-    let each = |(at, term)| NodeTerm::read(term, &path.index(at));
-    list(&found["nodeSelectorTerms"]).iter().enumerate().map(each).collect::<Result<_, _>>().map(Some)
-}
-
 /// Ports of the node. On the network of the node, every port of a container is one.
-fn host_ports(spec: &Value, path: &FieldPath) -> Vec<HostPort> {
-    let on_host = spec["hostNetwork"] == true;
-    let or = |text: &str, default: &str| if text.is_empty() { default.to_owned() } else { text.to_owned() };
+fn host_ports(spec: &At<'_, '_>) -> Result<Vec<HostPort>, Unreadable> {
+    let on_host = spec.key("hostNetwork").flag()?;
     let mut all = Vec::new();
-    for (kind, counts) in [("initContainers", is_sidecar as fn(&Value) -> bool), ("containers", |_| true)] {
-        for (at, container) in list(&spec[kind]).iter().enumerate().filter(|(_, container)| counts(container))
-        {
-            for (index, port) in list(&container["ports"]).iter().enumerate() {
-                let number = |key: &'static str| {
-                    port[key].as_i64().filter(|number| *number > 0).map(|number| (key, number))
-                };
-                let taken = number("hostPort").or_else(|| number("containerPort").filter(|_| on_host));
-                let Some((key, port_number)) = taken else { continue };
-                all.push(HostPort {
-                    ip: or(text(port, "hostIP"), "0.0.0.0"),
-                    protocol: or(text(port, "protocol"), "TCP"),
-                    port: port_number,
-                    path: path.key(kind).index(at).key("ports").index(index).key(key),
-                });
-            }
-        }
+    for container in spec.key("initContainers").items()?.filter(|container| is_sidecar(container.value())) {
+        of_container(&container, on_host, &mut all)?;
     }
-    all
+    for container in spec.key("containers").items()? {
+        of_container(&container, on_host, &mut all)?;
+    }
+    Ok(all)
 }
 
-fn volumes(spec: &Value, path: &FieldPath) -> Vec<Volume> {
-    let path = path.key("volumes");
-    let each = |(at, volume): (usize, &Value)| {
-        let path = path.index(at);
-        if let Some(claim) = volume.get("persistentVolumeClaim") {
-            let path = path.key("persistentVolumeClaim").key("claimName");
-            return Some(Volume::Claim { name: text(claim, "claimName").to_owned(), path });
+fn of_container(container: &At<'_, '_>, on_host: bool, to: &mut Vec<HostPort>) -> Result<(), Unreadable> {
+    let or = |text: &str, default: &str| if text.is_empty() { default.to_owned() } else { text.to_owned() };
+    for at in container.key("ports").items()? {
+        let (of_node, of_container) = (at.key("hostPort"), at.key("containerPort"));
+        let own = of_node.integer()?.filter(|number| *number > 0).map(|number| (number, of_node.path()));
+        let on_host =
+            || Ok(of_container.integer()?.filter(|_| on_host).map(|number| (number, of_container.path())));
+        let Some((port, path)) = own.map_or_else(on_host, |own| Ok(Some(own)))? else { continue };
+        to.push(HostPort {
+            ip: or(at.key("hostIP").text()?, "0.0.0.0"),
+            protocol: or(at.key("protocol").text()?, "TCP"),
+            port,
+            path,
+        });
+    }
+    Ok(())
+}
+
+fn volumes(spec: &At<'_, '_>) -> Result<Vec<Volume>, Unreadable> {
+    spec.key("volumes").items()?.filter_map(|volume| Volume::read(&volume).transpose()).collect()
+}
+
+impl Volume {
+    /// Reads a volume of a pod. `None` for one that nodes do not care about.
+    fn read(at: &At<'_, '_>) -> Result<Option<Self>, Unreadable> {
+        let (claim, ephemeral, disk) =
+            (at.key("persistentVolumeClaim"), at.key("ephemeral"), at.key("gcePersistentDisk"));
+        if claim.is_object()? {
+            let name = claim.key("claimName");
+            return Ok(Some(Self::Claim { name: name.text()?.to_owned(), path: name.path() }));
         }
-        if let Some(template) = volume.pointer("/ephemeral/volumeClaimTemplate/spec") {
-            let class = template["storageClassName"].as_str().map(str::to_owned);
-            return Some(Volume::Ephemeral { class, path: path.key("ephemeral") });
+        if ephemeral.is_object()? {
+            let class = ClassName::at(&ephemeral.key("volumeClaimTemplate").key("spec"))?;
+            let volume = at.key("name").text()?.to_owned();
+            return Ok(Some(Self::Ephemeral { volume, class, path: ephemeral.path() }));
         }
-        let disk = volume.get("gcePersistentDisk")?;
-        let read_only = disk["readOnly"] == true;
-        Some(Volume::Disk {
-            name: text(disk, "pdName").to_owned(),
-            read_only,
-            path: path.key("gcePersistentDisk"),
-        })
-    };
-    list(&spec["volumes"]).iter().enumerate().filter_map(each).collect()
+        if disk.is_object()? {
+            let name = disk.key("pdName").text()?.to_owned();
+            let read_only = disk.key("readOnly").flag()?;
+            return Ok(Some(Self::Disk { name, read_only, path: disk.path() }));
+        }
+        Ok(None)
+    }
 }
 
 #[cfg(test)]

@@ -127,7 +127,11 @@ fn volumes_that_decide_on_nodes() {
                 name: "data".to_owned(),
                 path: path("spec.volumes[1].persistentVolumeClaim.claimName")
             },
-            Volume::Ephemeral { class: Some("fast".to_owned()), path: path("spec.volumes[2].ephemeral") },
+            Volume::Ephemeral {
+                volume: "c".to_owned(),
+                class: ClassName::Named("fast".to_owned()),
+                path: path("spec.volumes[2].ephemeral"),
+            },
             Volume::Disk {
                 name: "disk".to_owned(),
                 read_only: true,
@@ -154,4 +158,57 @@ fn values_that_kubernetes_refuses_are_told_with_their_place() {
     assert!(told.to_string().ends_with(
         "nodeSelectorTerms[0].matchExpressions[0].operator: `Is` is not an operator of selectors"
     ));
+}
+
+#[test]
+fn pods_that_select_arm_tolerate_it_on_gke() {
+    let arm = || json!({ "kubernetes.io/arch": "arm64" });
+    let term = |arch: &str| {
+        let one = json!({ "key": "kubernetes.io/arch", "operator": "In", "values": ["amd64", arch] });
+        json!({ "nodeAffinity": { REQUIRED: { "nodeSelectorTerms": [{ "matchExpressions": [one] }] } } })
+    };
+    let taint = crate::Taint::no_schedule("kubernetes.io/arch", "arm64");
+    for (spec, tolerated) in [
+        (json!({ "nodeSelector": arm() }), true),
+        (json!({ "affinity": term("arm64") }), true),
+        (json!({ "affinity": term("s390x") }), false),
+        (json!({}), false),
+    ] {
+        let pod = read(&json!({ "spec": spec })).with_gke_tolerations();
+        assert_eq!(pod.tolerations.iter().any(|one| one.tolerates(&taint)), tolerated, "{spec}");
+    }
+}
+
+/// The YAML mistake: `nodeSelector: { cloud.google.com/gke-spot: true }` without quotes.
+#[test]
+fn values_of_another_type_are_told_with_their_place() {
+    let told = |pod: Value| PodRequirements::read(&pod, "default").unwrap_err().to_string();
+    let spec = |spec: Value| told(json!({ "spec": spec }));
+    assert_eq!(
+        spec(json!({ "nodeSelector": { "cloud.google.com/gke-spot": true } })),
+        "spec.nodeSelector.\"cloud.google.com/gke-spot\": `true` is not a string"
+    );
+    assert_eq!(
+        told(json!({ "metadata": { "labels": { "size": 1 } } })),
+        "metadata.labels.size: `1` is not a string"
+    );
+    let ports = json!([{ "ports": [{ "hostPort": "80" }] }]);
+    assert_eq!(
+        spec(json!({ "containers": ports })),
+        "spec.containers[0].ports[0].hostPort: `80` is not an integer"
+    );
+    let spread = json!([{ "maxSkew": "1", "whenUnsatisfiable": "DoNotSchedule" }]);
+    assert_eq!(
+        spec(json!({ "topologySpreadConstraints": spread })),
+        "spec.topologySpreadConstraints[0].maxSkew: `1` is not an integer"
+    );
+    let values = json!([{ "matchExpressions": [{ "key": "size", "operator": "In", "values": [1] }] }]);
+    assert!(
+        spec(json!({ "affinity": { "nodeAffinity": { REQUIRED: { "nodeSelectorTerms": values } } } }))
+            .ends_with("matchExpressions[0].values[0]: `1` is not a string")
+    );
+    assert_eq!(
+        spec(json!({ "tolerations": { "key": "a" } })),
+        "spec.tolerations: `{\"key\":\"a\"}` is not an array"
+    );
 }

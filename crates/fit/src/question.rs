@@ -1,11 +1,12 @@
 //! One pod against the nodes of a cluster.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use model::address::FieldPath;
 
-use crate::cluster::{Cluster, NodeId};
-use crate::labels::{NodeTerm, Requirement};
+use crate::cluster::{Class, Cluster, NodeId};
+use crate::labels::{Labels, NodeTerm, Requirement, any_term};
 use crate::node::Node;
 use crate::pod::{PodRequirements, Volume};
 use crate::refusal::{Reason, Refusal};
@@ -15,6 +16,7 @@ use crate::taints::{CORDON, Taint, untolerated};
 use crate::topology::{Company, Domains, domains};
 use crate::verdict::{Fit, Margin};
 use crate::volumes::{BoundVolume, ClaimState, StorageClass};
+use crate::words;
 
 /// A pod, and what was counted over all nodes for it. Made once for a pod by [`Cluster::ask`], it answers for each node in less
 /// than a microsecond.
@@ -29,10 +31,14 @@ pub struct Question<'a> {
 enum Place<'a> {
     /// No node takes the pod.
     Nowhere(Reason, &'a FieldPath),
-    /// The volume of a claim is there.
-    Bound(&'a str, &'a BoundVolume, &'a FieldPath),
+    /// The volume of a claim is where its terms say.
+    There(&'a str, &'a [NodeTerm], &'a FieldPath),
+    /// The volume of a claim has these labels.
+    Labelled(&'a str, &'a Labels, &'a FieldPath),
     /// A class makes the volume.
-    Made(&'a str, &'a str, &'a StorageClass, &'a FieldPath),
+    Made(String, &'a str, &'a StorageClass, &'a FieldPath),
+    /// The volume is being made for a node.
+    MadeFor(&'a str, &'a str, &'a FieldPath),
     /// A disk by its name.
     Disk(&'a str, bool, &'a FieldPath),
 }
@@ -73,7 +79,7 @@ impl Cluster {
 
 impl<'a> Question<'a> {
     fn new(cluster: &'a Cluster, pod: &'a PodRequirements) -> Self {
-        let volumes = pod.volumes.iter().filter_map(|volume| Place::of(volume, pod, cluster)).collect();
+        let volumes = pod.volumes.iter().flat_map(|volume| Place::of(volume, pod, cluster)).collect();
         Self { pod, domains: domains(cluster, pod), company: Company::new(cluster, pod), volumes }
     }
 
@@ -89,15 +95,23 @@ impl<'a> Question<'a> {
             let reason = Reason::Gated { gates: self.pod.gates.clone() };
             all.push(Refusal { reason, path: FieldPath::keys(["spec", "schedulingGates"]) });
         }
+        all.extend(self.by_node(node));
+        all
+    }
+
+    /// The reasons that the node is to blame for.
+    fn by_node(&self, node: &Node) -> Vec<Refusal> {
+        let mut all = Vec::new();
         // It goes on until the end.
         let _ = self.check(node, &mut all);
+        // Volumes are checked one after the other.
+        all.sort_by_key(Refusal::predicate);
         all
     }
 
     /// The answer for a node that may not exist yet. Gates do not count: they hold the pod back, and no node is to blame.
     pub fn verdict(&self, node: &Node) -> Fit {
-        let mut refusals = Vec::new();
-        let _ = self.check(node, &mut refusals);
+        let refusals = self.by_node(node);
         let Some(slack) = &node.slack else {
             return if refusals.is_empty() { Fit::Fits } else { Fit::Refused(refusals) };
         };
@@ -287,73 +301,169 @@ fn unmet(terms: &[NodeTerm], node: &Node) -> Vec<Option<Requirement>> {
     terms.iter().map(first).collect()
 }
 
+/// kube-scheduler's own words.
+impl Question<'_> {
+    /// The reason why no node takes the pod, whatever the nodes are, as kube-scheduler says it (of its PreFilter plugins). `None`
+    /// when the nodes decide.
+    pub fn words_for_all(&self) -> Option<String> {
+        if self.names().is_some_and(|names| names.is_empty()) {
+            return Some("pod affinity terms conflict".to_owned());
+        }
+        let nowhere = |place: &Place<'_>| match place {
+            Place::Nowhere(reason, _) => words::of_claim(reason),
+            _ => None,
+        };
+        self.volumes.iter().filter_map(nowhere).min_by_key(|(order, _)| *order).map(|(_, words)| words)
+    }
+
+    /// The reasons why a node does not take the pod, as kube-scheduler says them: those of the first plugin that refuses.
+    pub fn words(&self, node: &Node) -> Vec<String> {
+        if let Some(words) = self.words_for_all() {
+            return vec![words];
+        }
+        if self.names().is_some_and(|names| !names.contains(node.name.as_str())) {
+            return vec!["node(s) didn't satisfy plugin(s) [NodeAffinity]".to_owned()];
+        }
+        words::of_node(&self.by_node(node))
+    }
+
+    /// Returns true if the pod could be placed on the node after other pods have left it.
+    pub fn is_preemptible(&self, node: &Node) -> bool {
+        let refusals = self.by_node(node);
+        let first = refusals.first().map(Refusal::predicate);
+        self.words_for_all().is_none()
+            && refusals.iter().filter(|one| Some(one.predicate()) == first).all(Refusal::is_preemptible)
+    }
+
+    /// The names of the only nodes that node affinity allows; `None` when it allows others.
+    fn names(&self) -> Option<BTreeSet<&str>> {
+        let terms = self.pod.node_terms.as_deref().filter(|terms| !terms.is_empty())?;
+        let sets = terms.iter().map(NodeTerm::names).collect::<Option<Vec<_>>>()?;
+        Some(sets.into_iter().flatten().collect())
+    }
+}
+
 impl<'a> Place<'a> {
-    fn of(volume: &'a Volume, pod: &PodRequirements, cluster: &'a Cluster) -> Option<Self> {
-        let class = |name: Option<&'a str>| Some((name?, cluster.classes.get(name?)?));
+    fn of(volume: &'a Volume, pod: &PodRequirements, cluster: &'a Cluster) -> Vec<Self> {
         match volume {
             Volume::Claim { name, path } => {
                 let Some(claim) = cluster.claims.get(&(pod.namespace.clone(), name.clone())) else {
-                    return Some(Self::Nowhere(Reason::NoClaim { claim: name.clone() }, path));
+                    return vec![Self::Nowhere(Reason::NoClaim { claim: name.clone() }, path)];
                 };
-                if claim.one_pod && cluster.is_used(&pod.namespace, name) {
-                    return Some(Self::Nowhere(Reason::ClaimInUse { claim: name.clone() }, path));
-                }
-                match &claim.state {
-                    ClaimState::Bound(volume) => Some(Self::Bound(name, volume, path)),
-                    ClaimState::Unbound(of) => Some(match class(of.as_deref()) {
-                        Some((of, class)) if class.waits_for_pod => Self::Made(name, of, class, path),
-                        _ => Self::Nowhere(Reason::Unbound { claim: name.clone() }, path),
-                    }),
+                let is_used = claim.one_pod && cluster.is_used(&pod.namespace, name);
+                let used = is_used.then(|| Self::Nowhere(Reason::ClaimInUse { claim: name.clone() }, path));
+                let going =
+                    claim.deleting.then(|| Self::Nowhere(Reason::ClaimGoing { claim: name.clone() }, path));
+                let state = Self::of_claim(name, &claim.state, path, cluster);
+                used.into_iter().chain(state).chain(going).collect()
+            }
+            Volume::Ephemeral { volume, class, path } => {
+                let nowhere = |class: &str| {
+                    let (volume, class) = (volume.clone(), class.to_owned());
+                    Self::Nowhere(Reason::NoClassOfVolume { volume, class }, path)
+                };
+                let made = |of, class| Self::Made(format!("{volume} of its own"), of, class, path);
+                match cluster.class(class) {
+                    // In which zone a class makes one that does not wait, nobody knows: only where it makes none is known.
+                    Class::Known(of, class) => vec![made(of, class)],
+                    Class::Unknown(class) => vec![nowhere(class)],
+                    // Somebody makes its volume by hand.
+                    Class::None => Vec::new(),
                 }
             }
-            Volume::Ephemeral { class: of, path } => {
-                // One of a class that does not wait is made somewhere before the pod goes anywhere; which zone, nobody knows.
-                let (of, class) = class(of.as_deref().or(cluster.default_class.as_deref()))?;
-                class.waits_for_pod.then_some(Self::Made("of the pod", of, class, path))
+            Volume::Disk { name, read_only, path } => vec![Self::Disk(name, *read_only, path)],
+        }
+    }
+
+    fn of_claim(
+        name: &'a str,
+        state: &'a ClaimState,
+        path: &'a FieldPath,
+        cluster: &'a Cluster,
+    ) -> Vec<Self> {
+        let claim = || name.to_owned();
+        let nowhere = |reason| Self::Nowhere(reason, path);
+        let no_class = |class: &str| Reason::NoClass { claim: claim(), class: class.to_owned() };
+        match state {
+            ClaimState::Bound(volume) => {
+                let there = volume.node_terms.as_deref().map(|terms| Self::There(name, terms, path));
+                there.into_iter().chain([Self::Labelled(name, &volume.labels, path)]).collect()
             }
-            Volume::Disk { name, read_only, path } => Some(Self::Disk(name, *read_only, path)),
+            ClaimState::Gone(volume) => {
+                vec![nowhere(Reason::NoVolume { claim: claim(), volume: volume.clone() })]
+            }
+            ClaimState::Lost(volume) => {
+                vec![nowhere(Reason::ClaimLost { claim: claim(), volume: volume.clone() })]
+            }
+            ClaimState::Named(volume, labels) => {
+                let (claim, volume) = (claim(), volume.clone());
+                let waits = Reason::NotBoundYet { claim: claim.clone(), volume: volume.clone() };
+                let other = match labels {
+                    Some(labels) => Self::Labelled(name, labels, path),
+                    None => nowhere(Reason::NoVolume { claim, volume }),
+                };
+                vec![nowhere(waits), other]
+            }
+            ClaimState::Unbound { class, node } => match cluster.class(class) {
+                Class::Known(of, class) if class.waits_for_pod => {
+                    let node = node.as_deref().map(|node| Self::MadeFor(name, node, path));
+                    [Self::Made(claim(), of, class, path)].into_iter().chain(node).collect()
+                }
+                Class::Unknown(class) => vec![nowhere(no_class(class))],
+                Class::Known(..) | Class::None => vec![nowhere(Reason::Unbound { claim: claim() })],
+            },
+            ClaimState::Planned(class) => match cluster.class(class) {
+                // As above. Volumes of other classes are made by hand.
+                Class::Known(of, class) if class.provisions => vec![Self::Made(claim(), of, class, path)],
+                Class::Unknown(class) => vec![nowhere(no_class(class))],
+                Class::Known(..) | Class::None => Vec::new(),
+            },
         }
     }
 
     fn check(&self, node: &Node, sink: &mut impl Sink) -> ControlFlow<()> {
+        let refuse = |sink: &mut _, path: &FieldPath, reason: &dyn Fn() -> Reason| {
+            Sink::refuse(sink, || Refusal { reason: reason(), path: path.clone() })
+        };
         match self {
-            Self::Nowhere(reason, path) => {
-                sink.refuse(|| Refusal { reason: reason.clone(), path: (*path).clone() })?;
+            Self::Nowhere(reason, path) => refuse(sink, path, &|| reason.clone()),
+            Self::There(claim, terms, path) if !any_term(terms, &node.labels, "") => {
+                refuse(sink, path, &|| Reason::VolumeElsewhere {
+                    claim: (*claim).to_owned(),
+                    unmet: unmet(terms, node),
+                })
             }
-            Self::Bound(claim, volume, path) => {
-                let terms = volume.node_terms.as_deref();
-                if terms.is_some_and(|terms| !terms.iter().any(|term| term.check(&node.labels, "").is_ok())) {
-                    let unmet = || unmet(terms.unwrap_or_default(), node);
-                    let reason = || Reason::VolumeElsewhere { claim: (*claim).to_owned(), unmet: unmet() };
-                    sink.refuse(|| Refusal { reason: reason(), path: (*path).clone() })?;
-                }
-                if let Some((key, zones)) = volume.other_zone(&node.labels) {
-                    let (key, zones) = (key.to_owned(), zones.to_owned());
-                    let reason = || Reason::Zone { claim: (*claim).to_owned(), key, zones };
-                    sink.refuse(|| Refusal { reason: reason(), path: (*path).clone() })?;
-                }
+            Self::Labelled(claim, labels, path) => match BoundVolume::other_zone(labels, &node.labels) {
+                Some((key, zones)) => refuse(sink, path, &|| Reason::Zone {
+                    claim: (*claim).to_owned(),
+                    key: key.to_owned(),
+                    zones: zones.to_owned(),
+                }),
+                None => ControlFlow::Continue(()),
+            },
+            Self::Made(claim, of, class, path) if !class.reaches(&node.labels) => refuse(sink, path, &|| {
+                Reason::ClassElsewhere { claim: claim.clone(), class: (*of).to_owned() }
+            }),
+            Self::MadeFor(claim, wanted, path) if node.name != *wanted => refuse(sink, path, &|| {
+                Reason::MadeElsewhere { claim: (*claim).to_owned(), node: (*wanted).to_owned() }
+            }),
+            Self::Disk(name, read_only, path) if is_taken(name, *read_only, node) => {
+                refuse(sink, path, &|| Reason::DiskInUse { disk: (*name).to_owned() })
             }
-            Self::Made(claim, of, class, path) if !class.reaches(&node.labels) => {
-                let reason =
-                    || Reason::ClassElsewhere { claim: (*claim).to_owned(), class: (*of).to_owned() };
-                sink.refuse(|| Refusal { reason: reason(), path: (*path).clone() })?;
-            }
-            Self::Made(..) => {}
-            Self::Disk(name, read_only, path) => {
-                let same = |volume: &Volume| match volume {
-                    Volume::Disk { name: other, read_only: too, .. } => {
-                        other == name && !(*read_only && *too)
-                    }
-                    Volume::Claim { .. } | Volume::Ephemeral { .. } => false,
-                };
-                if node.pods().iter().any(|bound| bound.pod.volumes.iter().any(same)) {
-                    let reason = || Reason::DiskInUse { disk: (*name).to_owned() };
-                    sink.refuse(|| Refusal { reason: reason(), path: (*path).clone() })?;
-                }
+            Self::There(..) | Self::Made(..) | Self::MadeFor(..) | Self::Disk(..) => {
+                ControlFlow::Continue(())
             }
         }
-        ControlFlow::Continue(())
     }
+}
+
+/// Returns true if a pod of the node has the disk, and one of both writes.
+fn is_taken(name: &str, read_only: bool, node: &Node) -> bool {
+    let same = |volume: &Volume| match volume {
+        Volume::Disk { name: other, read_only: too, .. } => other == name && !(read_only && *too),
+        Volume::Claim { .. } | Volume::Ephemeral { .. } => false,
+    };
+    node.pods().iter().any(|bound| bound.pod.volumes.iter().any(same))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::labels::labels;
 use crate::node::Bound;
-use crate::volumes::Claim;
+use crate::volumes::{Claim, ClassName};
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 
@@ -178,7 +178,7 @@ fn about_enough_is_an_answer_of_its_own() {
 }
 
 fn claim(state: ClaimState) -> Claim {
-    Claim { state, one_pod: false }
+    Claim { state, one_pod: false, deleting: false }
 }
 
 #[test]
@@ -196,6 +196,8 @@ fn volumes() {
     let bound = |there: &str| {
         ClaimState::Bound(BoundVolume { node_terms: Some(vec![zone(there)]), ..BoundVolume::default() })
     };
+    let named = |class: &str| ClassName::Named(class.to_owned());
+    let unbound = |class: &str| ClaimState::Unbound { class: named(class), node: None };
     let class = |waits_for_pod| StorageClass { waits_for_pod, provisions: true, ..StorageClass::default() };
     let elsewhere = [("zone".to_owned(), ["b".to_owned()].into())].into();
     cluster.classes = BTreeMap::from([
@@ -206,10 +208,18 @@ fn volumes() {
     cluster.claims = [
         ("here", claim(bound("a"))),
         ("there", claim(bound("b"))),
-        ("early", claim(ClaimState::Unbound(Some("early".to_owned())))),
-        ("late", claim(ClaimState::Unbound(Some("late".to_owned())))),
-        ("away", claim(ClaimState::Unbound(Some("away".to_owned())))),
-        ("mine", Claim { state: bound("a"), one_pod: true }),
+        ("early", claim(unbound("early"))),
+        ("late", claim(unbound("late"))),
+        ("away", claim(unbound("away"))),
+        ("strange", claim(unbound("strange"))),
+        ("plain", claim(ClaimState::Unbound { class: ClassName::Default, node: None })),
+        ("chosen", claim(ClaimState::Unbound { class: named("late"), node: Some("m".to_owned()) })),
+        ("planned", claim(ClaimState::Planned(named("early")))),
+        ("lost", claim(ClaimState::Lost("v".to_owned()))),
+        ("gone", claim(ClaimState::Gone("v".to_owned()))),
+        ("named", claim(ClaimState::Named("v".to_owned(), Some(Labels::new())))),
+        ("going", Claim { deleting: true, ..claim(bound("a")) }),
+        ("mine", Claim { one_pod: true, ..claim(bound("a")) }),
     ]
     .map(|(name, claim)| (("default".to_owned(), name.to_owned()), claim))
     .into();
@@ -224,14 +234,24 @@ fn volumes() {
             Some("VolumeBinding: uses the claim away, whose class away makes no volumes for such nodes"),
         ),
         ("none", Some("VolumeRestrictions: uses the claim none, which does not exist")),
+        ("strange", Some("VolumeBinding: uses the claim strange, whose class strange does not exist")),
+        ("plain", Some("VolumeBinding: uses the claim plain, which has no volume yet")),
+        ("chosen", Some("VolumeBinding: uses the claim chosen, whose volume is being made for the node m")),
+        ("planned", None),
+        ("lost", Some("VolumeBinding: uses the claim lost, which has lost its volume v")),
+        ("gone", Some("VolumeBinding: uses the claim gone, whose volume v does not exist")),
+        ("named", Some("VolumeBinding: uses the claim named, which is not bound to its volume v yet")),
+        ("going", Some("VolumeBinding: uses the claim going, which is being deleted")),
     ] {
         let found = refusals(&cluster, &uses(name), "n");
         let expected = expected
             .map(|text| text.replacen(':', " at spec.volumes[0].persistentVolumeClaim.claimName:", 1));
         assert_eq!(found, expected.into_iter().collect::<Vec<_>>(), "{name}");
     }
+    cluster.default_class = Some("late".to_owned());
+    assert!(refusals(&cluster, &uses("plain"), "n").is_empty(), "it gets the default class");
     let id = cluster.nodes().next().unwrap().0;
-    cluster.bind(id, Bound::running(uses("mine")));
+    cluster.bind(id, Bound::running(uses("mine"))).unwrap();
     assert!(
         refusals(&cluster, &uses("mine"), "n")[0]
             .ends_with("uses the claim mine, which is for one pod and has one")
@@ -240,7 +260,7 @@ fn volumes() {
     let disk = |read_only: bool| {
         pod(json!({ "volumes": [{ "gcePersistentDisk": { "pdName": "d", "readOnly": read_only } }] }))
     };
-    cluster.bind(id, Bound::running(disk(true)));
+    cluster.bind(id, Bound::running(disk(true))).unwrap();
     assert!(refusals(&cluster, &disk(true), "n").is_empty());
     assert!(
         refusals(&cluster, &disk(false), "n")[0]
@@ -372,7 +392,7 @@ fn pod_anti_affinity_of_both() {
         [format!("{at}: must be apart from pods with app=w, and zone=a has some")]
     );
     let id = cluster.nodes().nth(2).unwrap().0;
-    cluster.bind(id, Bound::running(apart("w", "zone")));
+    cluster.bind(id, Bound::running(apart("w", "zone"))).unwrap();
     let worker = labelled(json!({ "app": "w" }), json!({}));
     assert_eq!(
         refusals(&cluster, &worker, "n3"),
@@ -410,5 +430,32 @@ fn equal_pods_are_one_group() {
     assert_eq!(crate::groups(&pods), [vec![0, 2], vec![1]]);
     let mut cluster = Cluster::default();
     let id = cluster.add(node("n", "a"));
-    assert!(crate::fits(&pods[0], id, &cluster).is_empty());
+    assert_eq!(crate::fits(&pods[0], id, &cluster), Ok(Vec::new()));
+}
+
+#[test]
+fn a_node_of_another_cluster_is_an_error() {
+    let (small, mut other) = (pod(asks(json!({ "cpu": "1" }))), Cluster::default());
+    let id = zones([0, 0, 0]).nodes().last().unwrap().0;
+    assert_eq!(crate::fits(&small, id, &other), Err(crate::UnknownNode));
+    assert_eq!(other.bind(id, Bound::running(small)), Err(crate::UnknownNode));
+}
+
+#[test]
+fn volumes_of_the_pod_itself() {
+    let with = |class: Value| {
+        let template = json!({ "spec": { "storageClassName": class } });
+        pod(json!({ "volumes": [{ "name": "scratch", "ephemeral": { "volumeClaimTemplate": template } }] }))
+    };
+    let mut cluster = one(node("n", "a"), |_| {});
+    let made = StorageClass { waits_for_pod: true, provisions: true, ..StorageClass::default() };
+    cluster.classes.insert("late".to_owned(), made);
+    assert!(refusals(&cluster, &with(json!("late")), "n").is_empty());
+    assert!(refusals(&cluster, &with(json!(null)), "n").is_empty(), "no class is the default");
+    assert_eq!(
+        refusals(&cluster, &with(json!("strange")), "n"),
+        [
+            "VolumeBinding at spec.volumes[0].ephemeral: has the volume scratch, whose class strange does not exist"
+        ]
+    );
 }

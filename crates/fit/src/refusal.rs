@@ -45,6 +45,20 @@ pub enum Reason {
     DiskInUse { disk: String },
     /// The claim gets its volume before pods that use it, and has none yet.
     Unbound { claim: String },
+    /// The claim names a volume that is not its own yet.
+    NotBoundYet { claim: String, volume: String },
+    /// The claim is being deleted.
+    ClaimGoing { claim: String },
+    /// The claim has lost its volume for good.
+    ClaimLost { claim: String, volume: String },
+    /// The claim is bound to a volume that does not exist.
+    NoVolume { claim: String, volume: String },
+    /// The class of the claim does not exist.
+    NoClass { claim: String, class: String },
+    /// The class of a volume of the pod's own does not exist.
+    NoClassOfVolume { volume: String, class: String },
+    /// The volume of the claim is being made for another node.
+    MadeElsewhere { claim: String, node: String },
     /// The volume of the claim cannot be mounted here: the requirements that the node does not meet.
     VolumeElsewhere { claim: String, unmet: Vec<Option<Requirement>> },
     /// The class of the claim makes no volumes here.
@@ -101,27 +115,67 @@ impl Predicate {
 }
 
 impl Refusal {
-    /// The predicate that refuses.
+    /// The predicate that refuses first.
     pub fn predicate(&self) -> Predicate {
-        match self.reason {
-            Reason::Gated { .. } => Predicate::SchedulingGates,
-            Reason::Cordoned => Predicate::NodeUnschedulable,
-            Reason::NodeName { .. } => Predicate::NodeName,
-            Reason::Taint { .. } => Predicate::TaintToleration,
-            Reason::Selector { .. } | Reason::Affinity { .. } => Predicate::NodeAffinity,
-            Reason::Port { .. } => Predicate::NodePorts,
-            Reason::Short { .. } => Predicate::NodeResourcesFit,
-            Reason::NoClaim { .. } | Reason::ClaimInUse { .. } | Reason::DiskInUse { .. } => {
-                Predicate::VolumeRestrictions
+        self.predicates().first().copied().unwrap_or(Predicate::NodeResourcesFit)
+    }
+
+    /// The predicates that refuse for this reason, each by itself, in their order.
+    pub fn predicates(&self) -> &'static [Predicate] {
+        match &self.reason {
+            Reason::Gated { .. } => &[Predicate::SchedulingGates],
+            Reason::Cordoned => &[Predicate::NodeUnschedulable],
+            Reason::NodeName { .. } => &[Predicate::NodeName],
+            Reason::Taint { .. } => &[Predicate::TaintToleration],
+            Reason::Selector { .. } | Reason::Affinity { .. } => &[Predicate::NodeAffinity],
+            Reason::Port { .. } => &[Predicate::NodePorts],
+            Reason::Short { .. } => &[Predicate::NodeResourcesFit],
+            Reason::NoClaim { .. } => {
+                &[Predicate::VolumeRestrictions, Predicate::VolumeBinding, Predicate::VolumeZone]
             }
-            Reason::Unbound { .. } | Reason::VolumeElsewhere { .. } | Reason::ClassElsewhere { .. } => {
-                Predicate::VolumeBinding
-            }
-            Reason::Zone { .. } => Predicate::VolumeZone,
-            Reason::NoDomain { .. } | Reason::Skewed { .. } => Predicate::PodTopologySpread,
+            Reason::ClaimInUse { .. } | Reason::DiskInUse { .. } => &[Predicate::VolumeRestrictions],
+            Reason::Unbound { .. }
+            | Reason::NoClass { .. }
+            | Reason::NoVolume { .. }
+            | Reason::ClaimLost { .. } => &[Predicate::VolumeBinding, Predicate::VolumeZone],
+            // VolumeZone does not look at volumes of the pod's own.
+            Reason::NoClassOfVolume { .. }
+            | Reason::NotBoundYet { .. }
+            | Reason::ClaimGoing { .. }
+            | Reason::VolumeElsewhere { .. }
+            | Reason::ClassElsewhere { .. }
+            | Reason::MadeElsewhere { .. } => &[Predicate::VolumeBinding],
+            Reason::Zone { .. } => &[Predicate::VolumeZone],
+            Reason::NoDomain { .. } | Reason::Skewed { .. } => &[Predicate::PodTopologySpread],
             Reason::NotNear { .. } | Reason::NotApart { .. } | Reason::KeptOut { .. } => {
-                Predicate::InterPodAffinity
+                &[Predicate::InterPodAffinity]
             }
+        }
+    }
+
+    /// Returns true if the pod names an object that is not among those that were given. Of a live cluster, whose objects are all there,
+    /// this is a refusal; of a file alone, it says that more has to be known.
+    pub fn is_of_a_missing_object(&self) -> bool {
+        matches!(
+            self.reason,
+            Reason::NoClaim { .. }
+                | Reason::NoClass { .. }
+                | Reason::NoClassOfVolume { .. }
+                | Reason::NoVolume { .. }
+        )
+    }
+
+    /// Returns true if the pod could be placed after other pods have left the node.
+    pub fn is_preemptible(&self) -> bool {
+        match &self.reason {
+            Reason::Short { wanted, allocatable, .. } => wanted <= allocatable,
+            Reason::Port { .. }
+            | Reason::ClaimInUse { .. }
+            | Reason::DiskInUse { .. }
+            | Reason::Skewed { .. }
+            | Reason::NotApart { .. }
+            | Reason::KeptOut { .. } => true,
+            _ => false,
         }
     }
 }
@@ -159,6 +213,25 @@ impl fmt::Display for Reason {
             }
             Self::DiskInUse { disk } => write!(f, "uses the disk {disk}, which another pod of the node has"),
             Self::Unbound { claim } => write!(f, "uses the claim {claim}, which has no volume yet"),
+            Self::NotBoundYet { claim, volume } => {
+                write!(f, "uses the claim {claim}, which is not bound to its volume {volume} yet")
+            }
+            Self::ClaimGoing { claim } => write!(f, "uses the claim {claim}, which is being deleted"),
+            Self::ClaimLost { claim, volume } => {
+                write!(f, "uses the claim {claim}, which has lost its volume {volume}")
+            }
+            Self::NoVolume { claim, volume } => {
+                write!(f, "uses the claim {claim}, whose volume {volume} does not exist")
+            }
+            Self::NoClass { claim, class } => {
+                write!(f, "uses the claim {claim}, whose class {class} does not exist")
+            }
+            Self::NoClassOfVolume { volume, class } => {
+                write!(f, "has the volume {volume}, whose class {class} does not exist")
+            }
+            Self::MadeElsewhere { claim, node } => {
+                write!(f, "uses the claim {claim}, whose volume is being made for the node {node}")
+            }
             Self::VolumeElsewhere { claim, unmet } => {
                 write!(f, "uses the claim {claim}, whose volume is on nodes with {}", alternatives(unmet))
             }

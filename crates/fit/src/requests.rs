@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 
 use model::address::FieldPath;
+use model::quantity::Quantity;
 use serde_json::Value;
 
 use crate::error::Unreadable;
-use crate::json::{list, text};
-use crate::quantity::Quantity;
+use crate::json::{At, list, text};
 use crate::resources::Resource;
 
 /// The request of a pod for one resource. Never zero.
@@ -25,29 +25,42 @@ pub struct Request {
 
 /// A quantity and the place of its largest part.
 #[derive(Clone, Debug)]
-struct Part {
-    sum: Quantity,
+pub struct Part {
+    pub sum: Quantity,
     largest: Quantity,
     path: FieldPath,
 }
 
 /// Quantities by the name of the resource.
-type Parts = BTreeMap<String, Part>;
+pub type Parts = BTreeMap<String, Part>;
+
+/// Amounts that admission fills in.
+#[derive(Default)]
+pub struct Filled<'a> {
+    /// Requests of containers that state none; the first counts.
+    pub requests: Vec<&'a Parts>,
+    /// The overhead, in place of the pod's own.
+    pub overhead: Option<&'a Parts>,
+}
 
 /// Returns the requests of a pod: its containers and sidecars together, or more if one of the other init containers needs more with
-/// the sidecars that have started before it. Where the pod states `resources` of its own, those count. `overhead` comes on top.
+/// the sidecars that have started before it. Where the pod states `resources` of its own, those count. `overhead` comes on top. A
+/// container that is being resized counts with the most of what it asks for, is promised and has.
 ///
 /// # Errors
-/// A value is no quantity.
-pub fn requests(spec: &Value, path: &FieldPath) -> Result<Vec<Request>, Unreadable> {
+/// A value is no quantity, or of another type.
+pub fn requests(pod: &At<'_, '_>, filled: &Filled<'_>) -> Result<Vec<Request>, Unreadable> {
+    let spec = pod.key("spec");
+    let resized = Resized::of(pod.value());
     let mut sum = Parts::new();
-    for (at, container) in list(&spec["containers"]).iter().enumerate() {
-        add_all(&mut sum, of_container(container, &path.key("containers").index(at))?);
+    for container in spec.key("containers").items()? {
+        add_all(&mut sum, resized.over(of_container(&container, filled)?, &container)?);
     }
     let (mut sidecars, mut first) = (Parts::new(), Parts::new());
-    for (at, container) in list(&spec["initContainers"]).iter().enumerate() {
-        let own = of_container(container, &path.key("initContainers").index(at))?;
-        if is_sidecar(container) {
+    for container in spec.key("initContainers").items()? {
+        let own = of_container(&container, filled)?;
+        if is_sidecar(container.value()) {
+            let own = resized.over(own, &container)?;
             add_all(&mut sum, own.clone());
             add_all(&mut sidecars, own);
             at_least(&mut first, &sidecars);
@@ -58,8 +71,9 @@ pub fn requests(spec: &Value, path: &FieldPath) -> Result<Vec<Request>, Unreadab
         }
     }
     at_least(&mut sum, &first);
-    override_by_pod(&mut sum, &spec["resources"], &path.key("resources"))?;
-    add_all(&mut sum, quantities(&spec["overhead"], &path.key("overhead"))?);
+    override_by_pod(&mut sum, &spec.key("resources"))?;
+    let overhead = quantities(&spec.key("overhead"))?;
+    add_all(&mut sum, filled.overhead.cloned().unwrap_or(overhead));
     let counted = sum.into_iter().filter_map(|(name, part)| {
         let resource = Resource::of(&name).filter(|resource| *resource != Resource::Pods)?;
         let amount = resource.count(part.sum);
@@ -75,24 +89,57 @@ pub fn is_sidecar(container: &Value) -> bool {
     text(container, "restartPolicy") == "Always"
 }
 
-/// A container's requests, and its limits where it states no request.
-fn of_container(container: &Value, path: &FieldPath) -> Result<Parts, Unreadable> {
-    let resources = path.key("resources");
-    let mut parts = quantities(&container["resources"]["limits"], &resources.key("limits"))?;
-    parts.extend(quantities(&container["resources"]["requests"], &resources.key("requests"))?);
+/// A container's requests, its limits where it states no request, and what admission fills in where it states neither.
+fn of_container(container: &At<'_, '_>, filled: &Filled<'_>) -> Result<Parts, Unreadable> {
+    let resources = container.key("resources");
+    let requests = resources.key("requests");
+    let mut parts = quantities(&resources.key("limits"))?;
+    parts.extend(quantities(&requests)?);
+    for (name, part) in filled.requests.iter().copied().flatten() {
+        let path = || requests.key(name).path();
+        parts.entry(name.clone()).or_insert_with(|| Part { path: path(), ..part.clone() });
+    }
     Ok(parts)
 }
 
-fn quantities(values: &Value, path: &FieldPath) -> Result<Parts, Unreadable> {
-    let each = |(name, value): (&String, &Value)| {
-        let path = path.key(name);
-        let Some(sum) = Quantity::of(value) else {
-            let found = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            return Err(Unreadable::at(path, &found, "a quantity"));
-        };
-        Ok((name.clone(), Part { sum, largest: sum, path }))
+/// Quantities as kube-apiserver stores them: each is rounded up to thousandths. One that is null is 0.
+pub fn quantities(values: &At<'_, '_>) -> Result<Parts, Unreadable> {
+    let each = |(name, at): (&str, At<'_, '_>)| {
+        let read = if at.is_absent() { Some(Quantity::default()) } else { Quantity::of(at.value()) };
+        let sum = read.ok_or_else(|| at.wrong("a quantity"))?.rounded_to_milli();
+        Ok((name.to_owned(), Part { sum, largest: sum, path: at.path() }))
     };
-    values.as_object().into_iter().flatten().map(each).collect()
+    values.entries()?.map(each).collect()
+}
+
+/// The containers of a live pod that are being resized, or were.
+struct Resized<'v> {
+    statuses: Vec<&'v Value>,
+    /// True if the node can never give what is asked for, so that it does not count.
+    is_infeasible: bool,
+}
+
+impl<'v> Resized<'v> {
+    fn of(pod: &'v Value) -> Self {
+        let status = &pod["status"];
+        let all =
+            ["containerStatuses", "initContainerStatuses"].into_iter().flat_map(|kind| list(&status[kind]));
+        let statuses = all.filter(|one| one["resources"].is_object()).collect();
+        let pending = list(&status["conditions"]).iter().find(|one| one["type"] == "PodResizePending");
+        Self { statuses, is_infeasible: pending.is_some_and(|one| one["reason"] == "Infeasible") }
+    }
+
+    /// The requests of a container with what its status says. Source: `determineEffectiveRequests`.
+    fn over(&self, asked: Parts, container: &At<'_, '_>) -> Result<Parts, Unreadable> {
+        let name = &container.value()["name"];
+        let Some(status) = self.statuses.iter().find(|one| one["name"] == *name) else { return Ok(asked) };
+        let path = container.path().key("resources").key("requests");
+        let mut most = if self.is_infeasible { Parts::new() } else { asked };
+        for held in [&status["resources"]["requests"], &status["allocatedResources"]] {
+            at_least(&mut most, &quantities(&At::new(held, &path))?);
+        }
+        Ok(most)
+    }
 }
 
 fn add_all(to: &mut Parts, more: Parts) {
@@ -119,15 +166,15 @@ fn at_least(to: &mut Parts, least: &Parts) {
 
 /// Resources that a pod can state as a whole (`spec.resources`): a request there counts in place of the containers'; a limit there
 /// when no container says anything.
-fn override_by_pod(sum: &mut Parts, resources: &Value, path: &FieldPath) -> Result<(), Unreadable> {
+fn override_by_pod(sum: &mut Parts, resources: &At<'_, '_>) -> Result<(), Unreadable> {
     let is_huge = |name: &str| name.starts_with("hugepages-");
     let can_be = |name: &str| matches!(name, "cpu" | "memory") || is_huge(name);
-    for (name, part) in quantities(&resources["limits"], &path.key("limits"))? {
+    for (name, part) in quantities(&resources.key("limits"))? {
         if can_be(&name) && (is_huge(&name) || !sum.contains_key(&name)) {
             sum.insert(name, part);
         }
     }
-    let requests = quantities(&resources["requests"], &path.key("requests"))?;
+    let requests = quantities(&resources.key("requests"))?;
     sum.extend(requests.into_iter().filter(|(name, _)| can_be(name)));
     Ok(())
 }
@@ -140,7 +187,11 @@ mod tests {
 
     /// `RESOURCE=AMOUNT at PLACE` for each.
     fn of(spec: &Value) -> Vec<String> {
-        let all = requests(spec, &FieldPath::keys(["spec"])).unwrap();
+        of_pod(&json!({ "spec": spec }))
+    }
+
+    fn of_pod(pod: &Value) -> Vec<String> {
+        let all = requests(&At::new(pod, &FieldPath::root()), &Filled::default()).unwrap();
         let text =
             |one: &Request| format!("{}={} at {}", one.resource, one.resource.text(one.amount), one.path);
         all.iter().map(text).collect()
@@ -165,6 +216,37 @@ mod tests {
                 "nvidia.com/gpu=2 at spec.containers[1].resources.limits.\"nvidia.com/gpu\"",
             ]
         );
+    }
+
+    #[test]
+    fn each_amount_is_rounded_up_to_thousandths() {
+        let small = || container(json!({ "cpu": "100u", "memory": "0.3" }));
+        let spec = json!({ "containers": [small(), small(), small()] });
+        let at = "spec.containers[0].resources.requests";
+        assert_eq!(of(&spec), [format!("cpu=0.003 at {at}.cpu"), format!("memory=1 at {at}.memory")]);
+    }
+
+    #[test]
+    fn containers_that_are_being_resized() {
+        let pod = |reason: &str, name: &str| {
+            json!({
+                "spec": { "containers": [container(json!({ "cpu": "3", "memory": "1Gi" }))] },
+                "status": {
+                    "conditions": [{ "type": "PodResizePending", "reason": reason }],
+                    "containerStatuses": [{
+                        "name": name, "allocatedResources": { "cpu": "2", "memory": "1Gi" },
+                        "resources": { "requests": { "cpu": "1", "memory": "2Gi" } },
+                    }],
+                },
+            })
+        };
+        let at = |cpu: &str, memory: &str| {
+            let at = "spec.containers[0].resources.requests";
+            [format!("cpu={cpu} at {at}.cpu"), format!("memory={memory} at {at}.memory")]
+        };
+        assert_eq!(of_pod(&pod("Deferred", "c")), at("3", "2Gi"));
+        assert_eq!(of_pod(&pod("Infeasible", "c")), at("2", "2Gi"));
+        assert_eq!(of_pod(&pod("Deferred", "other")), at("3", "1Gi"));
     }
 
     #[test]
@@ -202,17 +284,14 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_rounded_once() {
-        let small = container(json!({ "cpu": "100u", "memory": "0.4", "nvidia.com/gpu": "0" }));
-        let spec = json!({ "containers": [small, small, small] });
-        let all = requests(&spec, &FieldPath::root()).unwrap();
-        let amounts: Vec<i64> = all.iter().map(|one| one.amount).collect();
-        assert_eq!(amounts, [1, 2]);
-        let wrong =
-            requests(&json!({ "containers": [container(json!({ "cpu": "two" }))] }), &FieldPath::root());
+    fn amounts_of_whole_units_are_rounded_in_the_sum() {
+        let small = container(json!({ "cpu": null, "memory": "0.4", "nvidia.com/gpu": "0" }));
+        let at = "memory=2 at spec.containers[0].resources.requests.memory";
+        assert_eq!(of(&json!({ "containers": [small, small, small] })), [at]);
+        let wrong = json!({ "spec": { "containers": [container(json!({ "cpu": "two" }))] } });
         assert_eq!(
-            wrong.unwrap_err().to_string(),
-            "containers[0].resources.requests.cpu: `two` is not a quantity"
+            requests(&At::new(&wrong, &FieldPath::root()), &Filled::default()).unwrap_err().to_string(),
+            "spec.containers[0].resources.requests.cpu: `two` is not a quantity"
         );
     }
 }

@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::quantity::Quantity;
+use model::quantity::Quantity;
 
 /// A resource, in the order in which kube-scheduler reports shortages.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -8,7 +8,7 @@ use model::address::FieldPath;
 use serde_json::Value;
 
 use crate::error::Unreadable;
-use crate::json::{list, text};
+use crate::json::{At, list, text};
 
 /// The key of the taint that a cordoned node counts as having.
 pub const CORDON: &str = "node.kubernetes.io/unschedulable";
@@ -113,6 +113,12 @@ impl Toleration {
         Self { key: key.to_owned(), operator: Match::Exists, value: String::new(), effect: Some(effect) }
     }
 
+    /// Returns a toleration of a key with this value and this effect.
+    pub fn equal(key: &str, value: &str, effect: Effect) -> Self {
+        let (key, value) = (key.to_owned(), value.to_owned());
+        Self { key, operator: Match::Equal, value, effect: Some(effect) }
+    }
+
     /// Returns the toleration of everything.
     pub fn everything() -> Self {
         Self { key: String::new(), operator: Match::Exists, value: String::new(), effect: None }
@@ -121,29 +127,29 @@ impl Toleration {
     /// Reads the tolerations of a pod.
     ///
     /// # Errors
-    /// An operator or an effect is unknown.
+    /// An operator or an effect is unknown, or a value is of another type.
     pub fn read_all(tolerations: &Value, path: &FieldPath) -> Result<Vec<Self>, Unreadable> {
-        let each = |(at, toleration): (usize, &Value)| {
-            let path = path.index(at);
-            let operator = match text(toleration, "operator") {
-                "" | "Equal" => Match::Equal,
-                "Exists" => Match::Exists,
-                "Lt" | "Gt" => Match::Disabled,
-                other => {
-                    return Err(Unreadable::at(path.key("operator"), other, "an operator of tolerations"));
-                }
-            };
-            let effect = match text(toleration, "effect") {
-                "" => None,
-                other => Some(
-                    Effect::of(other)
-                        .ok_or_else(|| Unreadable::at(path.key("effect"), other, "an effect of taints"))?,
-                ),
-            };
-            let (key, value) = (text(toleration, "key").to_owned(), text(toleration, "value").to_owned());
-            Ok(Self { key, operator, value, effect })
+        Self::at(&At::new(tolerations, path))
+    }
+
+    pub(crate) fn at(tolerations: &At<'_, '_>) -> Result<Vec<Self>, Unreadable> {
+        tolerations.items()?.map(|toleration| Self::read(&toleration)).collect()
+    }
+
+    fn read(at: &At<'_, '_>) -> Result<Self, Unreadable> {
+        let (operator, effect) = (at.key("operator"), at.key("effect"));
+        let operator = match operator.text()? {
+            "" | "Equal" => Match::Equal,
+            "Exists" => Match::Exists,
+            "Lt" | "Gt" => Match::Disabled,
+            _ => return Err(operator.wrong("an operator of tolerations")),
         };
-        list(tolerations).iter().enumerate().map(each).collect()
+        let effect = match effect.text()? {
+            "" => None,
+            text => Some(Effect::of(text).ok_or_else(|| effect.wrong("an effect of taints"))?),
+        };
+        let text = |key| at.key(key).text().map(str::to_owned);
+        Ok(Self { key: text("key")?, operator, value: text("value")?, effect })
     }
 
     /// Returns true if it tolerates the taint.

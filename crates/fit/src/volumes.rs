@@ -1,9 +1,9 @@
 //! Volumes that decide on nodes: claims, the volumes they are bound to, and storage classes. They are an input: which zone a disk
 //! is in, nobody knows from a pod.
 //!
-//! Source: plugins VolumeRestrictions, VolumeBinding and VolumeZone of kube-scheduler 1.36. Not followed: volumes that exist
-//! and wait for a claim (a claim that waits for its first pod is taken to get a new one), storage capacity that drivers report, and
-//! the number of disks a node takes (NodeVolumeLimits).
+//! Source: plugins VolumeRestrictions, VolumeBinding and VolumeZone of kube-scheduler 1.36, and the admission plugin
+//! DefaultStorageClass of kube-apiserver. Not followed: volumes that exist and wait for a claim (a claim that waits for its first pod
+//! is taken to get a new one), storage capacity that drivers report, and the number of disks a node takes (NodeVolumeLimits).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +11,8 @@ use model::address::FieldPath;
 use serde_json::Value;
 
 use crate::error::Unreadable;
-use crate::json::{list, text, texts};
-use crate::labels::{Labels, NodeTerm, labels};
+use crate::json::{At, list, text};
+use crate::labels::{Labels, NodeTerm};
 
 /// A claim (`PersistentVolumeClaim`).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub struct Claim {
     pub state: ClaimState,
     /// True if one pod alone may use it (`ReadWriteOncePod`).
     pub one_pod: bool,
+    /// True while it is being deleted: no new pod may use it.
+    pub deleting: bool,
 }
 
 /// The volume of a claim.
@@ -27,8 +29,42 @@ pub struct Claim {
 pub enum ClaimState {
     /// It has one.
     Bound(BoundVolume),
-    /// It has none, and gets one by its class. `None` for a claim that waits for a volume that it names, or that has no class.
-    Unbound(Option<String>),
+    /// It is bound to a volume that does not exist, by name.
+    Gone(String),
+    /// Its volume has been taken away, and it has none for good.
+    Lost(String),
+    /// It names a volume that is not its own yet: its labels when it exists.
+    Named(String, Option<Labels>),
+    /// It has none, and gets one by its class.
+    Unbound {
+        class: ClassName,
+        /// The node that kube-scheduler chose for a pod that waits for the volume: it is made there.
+        node: Option<String>,
+    },
+    /// It does not exist yet, and gets a volume by its class before a pod needs it.
+    Planned(ClassName),
+}
+
+/// The class that a claim names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ClassName {
+    /// It says nothing: kube-apiserver fills in the default class, if there is one.
+    Default,
+    /// It says `""`: a volume that exists.
+    Empty,
+    Named(String),
+}
+
+impl ClassName {
+    /// Reads `storageClassName` of the spec of a claim.
+    pub(crate) fn at(spec: &At<'_, '_>) -> Result<Self, Unreadable> {
+        let class = spec.key("storageClassName");
+        Ok(match class.text()? {
+            _ if class.is_absent() => Self::Default,
+            "" => Self::Empty,
+            name => Self::Named(name.to_owned()),
+        })
+    }
 }
 
 /// The volume that a claim is bound to (`PersistentVolume`).
@@ -55,51 +91,74 @@ pub struct StorageClass {
 pub type Topology = BTreeMap<String, BTreeSet<String>>;
 
 impl Claim {
-    /// Reads a PersistentVolumeClaim, and the PersistentVolume that it names.
+    /// Reads a live PersistentVolumeClaim, and the PersistentVolume that it names.
     ///
     /// # Errors
-    /// An operator in the volume's node affinity is unknown.
+    /// A value is none that Kubernetes takes.
     pub fn read(claim: &Value, volume: Option<&Value>) -> Result<Self, Unreadable> {
-        let spec = &claim["spec"];
-        let one_pod = texts(&spec["accessModes"]).iter().any(|mode| mode == "ReadWriteOncePod");
+        let root = FieldPath::root();
+        let at = At::new(claim, &root);
+        let annotations = &claim["metadata"]["annotations"];
+        let volume = volume.map(BoundVolume::read).transpose()?;
         // Its name stands in the claim before the volume is its own.
-        let complete = claim["metadata"]["annotations"].get("pv.kubernetes.io/bind-completed").is_some();
-        let state = match volume.filter(|_| complete && !text(spec, "volumeName").is_empty()) {
-            Some(volume) => ClaimState::Bound(BoundVolume::read(volume)?),
+        let complete = annotations.get("pv.kubernetes.io/bind-completed").is_some();
+        let name = at.key("spec").key("volumeName").text()?.to_owned();
+        let state = match (name.is_empty(), volume) {
+            (_, _) if claim["status"]["phase"] == "Lost" => ClaimState::Lost(name),
+            (true, _) => ClaimState::Unbound {
+                class: ClassName::at(&at.key("spec"))?,
+                node: annotations["volume.kubernetes.io/selected-node"].as_str().map(str::to_owned),
+            },
+            (false, Some(volume)) if complete => ClaimState::Bound(volume),
+            (false, None) if complete => ClaimState::Gone(name),
             // A claim that names a volume gets no other, whatever its class does.
-            None if !text(spec, "volumeName").is_empty() => ClaimState::Unbound(None),
-            None => ClaimState::Unbound(spec["storageClassName"].as_str().map(str::to_owned)),
+            (false, volume) => ClaimState::Named(name, volume.map(|volume| volume.labels)),
         };
-        Ok(Self { state, one_pod })
+        let deleting = !claim["metadata"]["deletionTimestamp"].is_null();
+        Ok(Self { state, one_pod: is_for_one_pod(&at)?, deleting })
     }
+
+    /// Reads a claim that does not exist yet, and the volume that it names when that is known. It is bound before a pod needs it.
+    ///
+    /// # Errors
+    /// A value is none that Kubernetes takes.
+    pub fn planned(claim: &Value, volume: Option<&Value>) -> Result<Self, Unreadable> {
+        let root = FieldPath::root();
+        let at = At::new(claim, &root);
+        let spec = at.key("spec");
+        let state = match (spec.key("volumeName").text()?, volume) {
+            ("", _) => ClaimState::Planned(ClassName::at(&spec)?),
+            (_, Some(volume)) => ClaimState::Bound(BoundVolume::read(volume)?),
+            (_, None) => ClaimState::Planned(ClassName::Empty),
+        };
+        Ok(Self { state, one_pod: is_for_one_pod(&at)?, deleting: false })
+    }
+}
+
+fn is_for_one_pod(claim: &At<'_, '_>) -> Result<bool, Unreadable> {
+    let modes = claim.key("spec").key("accessModes").texts()?;
+    Ok(modes.iter().any(|mode| mode == "ReadWriteOncePod"))
 }
 
 impl BoundVolume {
     /// Reads a PersistentVolume.
     ///
     /// # Errors
-    /// An operator in its node affinity is unknown.
+    /// A value is none that Kubernetes takes.
     pub fn read(volume: &Value) -> Result<Self, Unreadable> {
-        let required = &volume["spec"]["nodeAffinity"]["required"];
-        let path = FieldPath::keys(["spec", "nodeAffinity", "required", "nodeSelectorTerms"]);
-        let each = |(at, term)| NodeTerm::read(term, &path.index(at));
-        let terms = list(&required["nodeSelectorTerms"])
-            .iter()
-            .enumerate()
-            .map(each)
-            .collect::<Result<Vec<_>, _>>()?;
-        let node_terms = required.is_object().then_some(terms);
-        Ok(Self { node_terms, labels: labels(&volume["metadata"]["labels"]) })
+        let root = FieldPath::root();
+        let at = At::new(volume, &root);
+        let node_terms = NodeTerm::read_all(&at.key("spec").key("nodeAffinity").key("required"))?;
+        Ok(Self { node_terms, labels: at.key("metadata").key("labels").labels()? })
     }
 
     /// The label of zone or region that keeps it off a node, and its values. Nodes without any such label take every volume.
-    pub(crate) fn other_zone(&self, node: &Labels) -> Option<(&str, &str)> {
+    pub(crate) fn other_zone<'v>(volume: &'v Labels, node: &Labels) -> Option<(&'v str, &'v str)> {
         if !ZONE_LABELS.iter().any(|(label, _)| node.contains_key(*label)) {
             return None;
         }
-        let given = ZONE_LABELS
-            .iter()
-            .filter_map(|(label, new)| Some((*label, *new, self.labels.get(*label)?.as_str())));
+        let given =
+            ZONE_LABELS.iter().filter_map(|(label, new)| Some((*label, *new, volume.get(*label)?.as_str())));
         let away = |(label, new, zones): &(&str, &str, &str)| {
             let here = node.get(*label).or_else(|| node.get(*new));
             !here.is_some_and(|here| zones.split("__").any(|zone| zone.trim() == here))
@@ -122,11 +181,10 @@ const ZONE_LABELS: [(&str, &str); 4] = [
 impl StorageClass {
     /// Reads a StorageClass.
     pub fn read(class: &Value) -> Self {
-        let topology = |term: &Value| {
-            let each =
-                |one: &Value| (text(one, "key").to_owned(), texts(&one["values"]).into_iter().collect());
-            list(&term["matchLabelExpressions"]).iter().map(each).collect()
-        };
+        let values =
+            |one: &Value| list(&one["values"]).iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        let each = |one: &Value| (text(one, "key").to_owned(), values(one));
+        let topology = |term: &Value| list(&term["matchLabelExpressions"]).iter().map(each).collect();
         Self {
             waits_for_pod: text(class, "volumeBindingMode") == "WaitForFirstConsumer",
             provisions: !matches!(text(class, "provisioner"), "" | "kubernetes.io/no-provisioner"),
@@ -151,7 +209,9 @@ mod tests {
     use super::*;
 
     fn node(zone: &str) -> Labels {
-        labels(&json!({ "topology.kubernetes.io/zone": zone, "topology.kubernetes.io/region": "r" }))
+        crate::labels::labels(
+            &json!({ "topology.kubernetes.io/zone": zone, "topology.kubernetes.io/region": "r" }),
+        )
     }
 
     #[test]
@@ -165,22 +225,62 @@ mod tests {
             Claim::read(&claim, Some(&volume)).unwrap()
         };
         let done = json!({ "pv.kubernetes.io/bind-completed": "yes" });
+        let class = || ClassName::Named("fast".to_owned());
         assert_eq!(claim(done.clone(), "v").state, ClaimState::Bound(BoundVolume::default()));
-        assert_eq!(claim(json!({}), "v").state, ClaimState::Unbound(None));
-        assert_eq!(claim(done, "").state, ClaimState::Unbound(Some("fast".to_owned())));
-        assert!(claim(json!({}), "").one_pod);
+        assert_eq!(claim(json!({}), "v").state, ClaimState::Named("v".to_owned(), Some(Labels::new())));
+        assert_eq!(claim(done, "").state, ClaimState::Unbound { class: class(), node: None });
+        let chosen = claim(json!({ "volume.kubernetes.io/selected-node": "n" }), "");
+        assert_eq!(chosen.state, ClaimState::Unbound { class: class(), node: Some("n".to_owned()) });
+        assert!(chosen.one_pod);
+    }
+
+    #[test]
+    fn claims_that_are_lost_deleted_or_without_a_class() {
+        let read = |claim: Value| Claim::read(&claim, None).unwrap();
+        let class = |claim: Value| match read(claim).state {
+            ClaimState::Unbound { class, .. } => class,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(class(json!({ "spec": {} })), ClassName::Default);
+        assert_eq!(class(json!({ "spec": { "storageClassName": "" } })), ClassName::Empty);
+        let lost = json!({ "spec": { "volumeName": "v" }, "status": { "phase": "Lost" } });
+        assert_eq!(read(lost).state, ClaimState::Lost("v".to_owned()));
+        let bound = json!({
+            "metadata": {
+                "annotations": { "pv.kubernetes.io/bind-completed": "yes" }, "deletionTimestamp": "2026-01-01T00:00:00Z",
+            },
+            "spec": { "volumeName": "v" },
+        });
+        let going = read(bound);
+        assert_eq!((going.state, going.deleting), (ClaimState::Gone("v".to_owned()), true));
+    }
+
+    #[test]
+    fn planned_claims_are_bound_before_they_are_needed() {
+        let volume = json!({ "metadata": { "labels": { "zone": "a" } } });
+        let planned = |spec: Value, volume| Claim::planned(&json!({ "spec": spec }), volume).unwrap().state;
+        assert_eq!(planned(json!({}), None), ClaimState::Planned(ClassName::Default));
+        assert_eq!(planned(json!({ "volumeName": "v" }), None), ClaimState::Planned(ClassName::Empty));
+        let ClaimState::Bound(bound) = planned(json!({ "volumeName": "v" }), Some(&volume)) else {
+            panic!("unbound")
+        };
+        assert_eq!(bound.labels["zone"], "a");
     }
 
     #[test]
     fn zones_of_volumes() {
-        let volume = |labels: Value| BoundVolume::read(&json!({ "metadata": { "labels": labels } })).unwrap();
+        let other_zone = |labels: Value, node: &Labels| {
+            let volume = BoundVolume::read(&json!({ "metadata": { "labels": labels } })).unwrap();
+            BoundVolume::other_zone(&volume.labels, node).map(|(key, zone)| (key.to_owned(), zone.to_owned()))
+        };
+        let told = |key: &str| Some((key.to_owned(), "b".to_owned()));
         let zone = "topology.kubernetes.io/zone";
         let old = "failure-domain.beta.kubernetes.io/zone";
-        assert_eq!(volume(json!({ zone: "a" })).other_zone(&node("a")), None);
-        assert_eq!(volume(json!({ zone: "b" })).other_zone(&node("a")), Some((zone, "b")));
-        assert_eq!(volume(json!({ zone: "b__a" })).other_zone(&node("a")), None);
-        assert_eq!(volume(json!({ old: "b" })).other_zone(&node("a")), Some((old, "b")));
-        assert_eq!(volume(json!({ zone: "b" })).other_zone(&Labels::new()), None);
+        assert_eq!(other_zone(json!({ zone: "a" }), &node("a")), None);
+        assert_eq!(other_zone(json!({ zone: "b" }), &node("a")), told(zone));
+        assert_eq!(other_zone(json!({ zone: "b__a" }), &node("a")), None);
+        assert_eq!(other_zone(json!({ old: "b" }), &node("a")), told(old));
+        assert_eq!(other_zone(json!({ zone: "b" }), &Labels::new()), None);
     }
 
     #[test]

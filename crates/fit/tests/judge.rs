@@ -5,8 +5,8 @@
 //! `DASK_INFRA_REQUIRE_REAL=1`.
 //!
 //! Both answer for each pod and node. There is no class of differences: "fits" where kube-scheduler refuses is a failure, as are the
-//! other way round and another reason. kube-scheduler ends at the first predicate that refuses, this crate tells all, so
-//! that its reason must be among ours.
+//! other way round, another set of plugins that refuse (each run alone), and other words. What a file alone cannot tell ([`Fit`]) must be
+//! what kube-scheduler's answers for a node with less and for one with more have in common.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -16,7 +16,7 @@ mod cases;
 mod program;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::io::{Write as _, stderr};
 
@@ -24,6 +24,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, Test
 use serde_json::Value;
 
 use cases::Case;
+use fit::{Amounts, Cluster, Fit, Node, PodRequirements, Refusal};
 use program::Judge;
 
 /// Counts of all cases.
@@ -32,6 +33,11 @@ struct Counts {
     cases: u32,
     /// Pods that kube-apiserver refuses, and cases with such pods on nodes: not judged.
     invalid: u32,
+    /// Pods that admission refuses, by our own account as well.
+    not_admitted: u32,
+    /// Answers of each kind for nodes that do not exist yet.
+    near: u32,
+    sure: u32,
     /// Pods that fit on a node.
     fits: u32,
     /// Pods that do not, by kube-scheduler's plugin.
@@ -51,35 +57,123 @@ fn compare(case: &Case, judge: &Judge, counts: &RefCell<Counts>) -> Result<(), T
         Err(why) => return Err(TestCaseError::fail(why)),
     };
     for (pod, answer) in question.pods.iter().zip(answers.as_array().unwrap()) {
-        if answer.get("invalid").is_some() {
-            counts.borrow_mut().invalid += 1;
-            continue;
-        }
-        let asked = question.cluster.ask(pod);
-        for (_, node) in question.cluster.nodes() {
-            let refusals = asked.refusals(node);
-            if asked.takes(node) != refusals.is_empty() {
-                return Err(TestCaseError::fail(format!("{}: takes() differs from {refusals:?}", node.name)));
+        let pod = match (pod, answer.get("invalid").is_some()) {
+            (Ok(_), true) => {
+                counts.borrow_mut().invalid += 1;
+                continue;
             }
-            let ours: Vec<&str> = refusals.iter().map(|refusal| refusal.predicate().plugin()).collect();
-            let theirs = &answer["nodes"][&node.name];
-            let told =
-                || format!("{}: we {ours:?} {refusals:#?}, kube-scheduler {theirs} of {answer}", node.name);
-            let plugin = match (answer["gated"] == true, theirs["plugin"].as_str()) {
-                (true, _) => Some("SchedulingGates"),
-                (false, plugin) => plugin,
-            };
-            match plugin {
-                None if ours.is_empty() => counts.borrow_mut().fits += 1,
-                Some(plugin) if ours.contains(&plugin) => {
-                    *counts.borrow_mut().refused.entry(plugin.to_owned()).or_default() += 1;
-                }
-                _ => return Err(TestCaseError::fail(told())),
+            (Err(_), true) => {
+                counts.borrow_mut().not_admitted += 1;
+                continue;
             }
-        }
+            (Err(why), false) => return Err(TestCaseError::fail(format!("we refuse the pod: {why}"))),
+            (Ok(pod), false) => pod,
+        };
+        compare_pod(pod, answer, &question.cluster, counts)?;
     }
     counts.borrow_mut().cases += 1;
     Ok(())
+}
+
+/// Plugins that this crate follows.
+const PLUGINS: [&str; 11] = [
+    "NodeUnschedulable",
+    "NodeName",
+    "TaintToleration",
+    "NodeAffinity",
+    "NodePorts",
+    "NodeResourcesFit",
+    "VolumeRestrictions",
+    "VolumeBinding",
+    "VolumeZone",
+    "PodTopologySpread",
+    "InterPodAffinity",
+];
+
+fn compare_pod(
+    pod: &PodRequirements,
+    answer: &Value,
+    cluster: &Cluster,
+    counts: &RefCell<Counts>,
+) -> Result<(), TestCaseError> {
+    let asked = cluster.ask(pod);
+    let gated = !pod.gates.is_empty();
+    let fail = |why: String| Err(TestCaseError::fail(why));
+    if gated != (answer["gated"] == true) {
+        return fail(format!("gated: we {gated}, kube-scheduler {answer}"));
+    }
+    for (_, node) in cluster.nodes() {
+        let refusals = asked.refusals(node);
+        if asked.takes(node) != refusals.is_empty() {
+            return fail(format!("{}: takes() differs from {refusals:?}", node.name));
+        }
+        let theirs = &answer["nodes"][&node.name];
+        let told = |what: &str, ours: &dyn std::fmt::Debug| {
+            format!("{}: {what}: we {ours:?} {refusals:#?}, kube-scheduler {theirs} of {answer}", node.name)
+        };
+        let texts = |value: &Value| -> BTreeSet<String> {
+            value.as_array().into_iter().flatten().map(|one| one.as_str().unwrap().to_owned()).collect()
+        };
+        let plugins = |refusal: &Refusal| refusal.predicates().iter().map(|one| one.plugin().to_owned());
+        let ours: BTreeSet<String> =
+            refusals.iter().flat_map(plugins).filter(|name| name != "SchedulingGates").collect();
+        let alone = texts(&answer["alone"][&node.name]);
+        let alone: BTreeSet<String> =
+            alone.into_iter().filter(|name| PLUGINS.contains(&name.as_str())).collect();
+        if ours != alone {
+            return fail(told(&format!("alone {alone:?}"), &ours));
+        }
+        let words: BTreeSet<String> = asked.words(node).into_iter().collect();
+        if words != texts(&theirs["reasons"]) {
+            return fail(told("words", &words));
+        }
+        if ours.is_empty() == theirs.is_object() {
+            return fail(told("taken", &ours));
+        }
+        let mut counts = counts.borrow_mut();
+        counts.fits += u32::from(ours.is_empty());
+        for plugin in alone {
+            *counts.refused.entry(plugin).or_default() += 1;
+        }
+        if let Some(slack) = &node.slack {
+            let sure = compare_verdict(pod, node, slack, cluster)?;
+            if sure { counts.sure += 1 } else { counts.near += 1 }
+        }
+    }
+    Ok(())
+}
+
+/// Compares the answer for a node that does not exist yet with those for such nodes that have as little and as much as may be. Returns
+/// true if both are one.
+fn compare_verdict(
+    pod: &PodRequirements,
+    node: &Node,
+    slack: &Amounts,
+    cluster: &Cluster,
+) -> Result<bool, TestCaseError> {
+    let pod = PodRequirements { gates: Vec::new(), ..pod.clone() };
+    let asked = cluster.ask(&pod);
+    let with = |sign: i64| {
+        let mut node = node.clone();
+        let all = &mut node.allocatable;
+        // A difference as large as the slack is within it.
+        let add = |held: &mut i64, slack: i64| *held += if sign < 0 { -slack - 1 } else { slack };
+        add(&mut all.cpu, slack.cpu);
+        add(&mut all.memory, slack.memory);
+        add(&mut all.ephemeral_storage, slack.ephemeral_storage);
+        asked.takes(&node)
+    };
+    let verdict = asked.verdict(node);
+    let agrees = match &verdict {
+        Fit::Fits => with(-1),
+        Fit::Near(_) => !with(-1) && with(1),
+        Fit::Refused(_) => !with(1),
+    };
+    if !agrees {
+        let (least, most) = (with(-1), with(1));
+        return Err(TestCaseError::fail(format!("{}: {verdict:?}, and {least} to {most}", node.name)));
+    }
+    Ok(!matches!(verdict, Fit::Near(_)))
 }
 
 #[test]
@@ -124,22 +218,8 @@ fn pods_fit_where_kube_scheduler_places_them() {
     }
     // Each predicate has refused, so that each was compared.
     let counts = counts.into_inner();
-    let predicates = [
-        "SchedulingGates",
-        "NodeUnschedulable",
-        "NodeName",
-        "TaintToleration",
-        "NodeAffinity",
-        "NodePorts",
-        "NodeResourcesFit",
-        "VolumeRestrictions",
-        "VolumeBinding",
-        "VolumeZone",
-        "PodTopologySpread",
-        "InterPodAffinity",
-    ];
-    let unseen: Vec<&str> =
-        predicates.into_iter().filter(|name| !counts.refused.contains_key(*name)).collect();
+    let unseen: Vec<&str> = PLUGINS.into_iter().filter(|name| !counts.refused.contains_key(*name)).collect();
     assert!(unseen.is_empty() || wanted < 200, "no case was refused by {unseen:?}: {counts:?}");
     assert!(counts.fits > 0);
+    assert!(wanted < 200 || (counts.near > 0 && counts.sure > 0 && counts.not_admitted > 0), "{counts:?}");
 }

@@ -3,6 +3,7 @@
 //! The modules stand in layers: each may use only those that the table in `tests/it/pure/tidy.rs` names.
 //!
 //! - `address`: `Address` (what people type), `FieldPath` (a place in a tree), `Cursor` (the position of a walk through one).
+//! - `quantity`: `Quantity`, the one reader of Kubernetes quantities.
 //! - `schema`: reader of `schemas/`: types, list keys and quantities of Kubernetes kinds, Dask's definitions, GKE messages. No
 //!   rules.
 //! - `secrets`: values that no output may show, and texts without them.
@@ -15,6 +16,7 @@
 
 pub mod address;
 pub mod catalog;
+pub mod quantity;
 pub mod schema;
 pub mod secrets;
 pub mod shell;

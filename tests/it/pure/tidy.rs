@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 /// Modules of `model` and those of it that they may use beside themselves.
 const LAYERS: &[(&str, &[&str])] = &[
     ("address", &[]),
+    ("quantity", &[]),
     ("secrets", &[]),
     ("shell", &[]),
     ("versions", &[]),
-    ("schema", &["address"]),
+    ("schema", &["address", "quantity"]),
     ("catalog", &["schema"]),
     ("source", &["address", "secrets"]),
     ("diag", &["address", "secrets", "source"]),
@@ -30,8 +31,8 @@ const ROOMS_OF_KINDS: &[(&str, &[&str])] = &[
 /// Parts of `sandbox/kube` and what of the rest of it they may use: what a kind is knows no store, and controllers work on the
 /// store as anybody does, without the side of it that answers requests.
 const PARTS_OF_KUBE: &[(&str, &[&str])] = &[
-    ("kinds", &["age", "names", "numbers", "object", "quantity", "status", "strategy"]),
-    ("run", &["object", "quantity", "status", "store"]),
+    ("kinds", &["age", "names", "numbers", "object", "status", "strategy"]),
+    ("run", &["object", "status", "store"]),
 ];
 
 /// Folders and files of `plan` that each of its folders must not use. `observe`, `order` and `review` know nothing of a plan in the

@@ -4,11 +4,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use model::catalog;
+use serde_json::json;
 
+use crate::admission::{Admission, RuntimeClass};
 use crate::node::{Bound, Node};
 use crate::resources::Amounts;
 use crate::taints::{Taint, Toleration};
+use crate::volumes::StorageClass;
 
+mod disks;
 pub mod pool;
 mod sizes;
 pub mod system;
@@ -38,51 +42,106 @@ impl std::error::Error for Unknown {}
 
 /// Returns the node that GKE makes for a pool in a zone, with GKE's own pods on it, once all of its agents have reported.
 ///
-/// Within `slack` (1 % of the capacity, and more of CPU where GKE's own pods differ) a file cannot tell what a node has. Not among the
-/// labels: `disk-type.gke.io/*`, `cloud.google.com/private-node` and labels of TPUs.
+/// Within `slack` a file cannot tell what a node has: 1 % of the capacity, and what GKE's own pods may differ by. Not among the labels
+/// are those of TPUs. Not followed: nodes of GKE Sandbox on Intel's processors, which have simultaneous multithreading switched off
+/// unless the pool says otherwise.
 ///
 /// # Errors
 /// The machine or the partition is not in the catalog.
 pub fn template(pool: &Pool, zone: &str, features: Features) -> Result<Node, Unknown> {
-    let unknown = || Unknown::Machine(pool.machine_type.clone());
-    let machine = catalog::machine(&pool.machine_type).ok_or_else(unknown)?;
-    let (vcpus, gib) = machine.vcpus.zip(machine.memory_gb).ok_or_else(unknown)?;
-    let hardware = Hardware {
-        machine_type: &pool.machine_type,
-        vcpus: if pool.threads_per_core == 1 { vcpus / 2 } else { vcpus },
-        memory: bytes(gib),
-        disk: pool.disk_gib,
-        local_ssds: pool.local_ssds,
-        image: pool.image,
-        arch: Arch::of(&pool.machine_type),
-        max_pods: pool.max_pods,
-    };
-    let mut allocatable = hardware.allocatable();
-    if let Some(gpus) = &pool.gpus {
-        allocatable.extended.insert("nvidia.com/gpu".to_owned(), gpus.allocatable()?);
-    }
+    let mut node = node(pool, zone, &format!("{}-{zone}", pool.name), features)?;
     let system = system::on_each_node(pool, features);
-    let capacity = hardware.capacity();
-    let slack = Amounts {
+    let capacity = capacity(pool)?;
+    node.slack = Some(Amounts {
         cpu: capacity.cpu / 100 + system.iter().map(|pod| pod.cpu_slack).sum::<i64>(),
-        memory: capacity.memory / 100,
+        memory: capacity.memory / 100 + system.iter().map(|pod| pod.memory_slack).sum::<i64>(),
         ephemeral_storage: capacity.ephemeral_storage / 100,
         ..Amounts::default()
-    };
-    let name = format!("{}-{zone}", pool.name);
-    let mut node = Node {
-        labels: labels(pool, &hardware, zone, &name, features),
-        taints: taints(pool, hardware.arch),
-        allocatable,
-        slack: Some(slack),
-        name,
-        ..Node::default()
-    };
+    });
     for pod in system {
         node.bind(Bound::running(pod.requirements(vec![Toleration::everything()])));
     }
     Ok(node)
 }
+
+/// Returns the node of that name that GKE makes for a pool in a zone, without pods, once all of its agents have reported.
+///
+/// # Errors
+/// The machine or the partition is not in the catalog.
+pub fn node(pool: &Pool, zone: &str, name: &str, features: Features) -> Result<Node, Unknown> {
+    let hardware = Hardware::of(pool)?;
+    let mut allocatable = hardware.allocatable();
+    if let Some(gpus) = &pool.gpus {
+        allocatable.extended.insert("nvidia.com/gpu".to_owned(), gpus.allocatable()?);
+    }
+    Ok(Node {
+        name: name.to_owned(),
+        labels: labels(pool, &hardware, zone, name, features),
+        taints: taints(pool, hardware.arch),
+        allocatable,
+        ..Node::default()
+    })
+}
+
+/// Returns what the kubelet of such a node reports, without GPUs.
+///
+/// # Errors
+/// The machine is not in the catalog.
+pub fn capacity(pool: &Pool) -> Result<Amounts, Unknown> {
+    Hardware::of(pool).map(|hardware| hardware.capacity())
+}
+
+impl<'a> Hardware<'a> {
+    fn of(pool: &'a Pool) -> Result<Self, Unknown> {
+        let unknown = || Unknown::Machine(pool.machine_type.clone());
+        let machine = catalog::machine(&pool.machine_type).ok_or_else(unknown)?;
+        let (vcpus, gib) = machine.vcpus.zip(machine.memory_gb).ok_or_else(unknown)?;
+        let halved = pool.threads_per_core == 1 && vcpus > 1 && has_threads(machine.series());
+        Ok(Self {
+            machine_type: &pool.machine_type,
+            vcpus: if halved { vcpus / 2 } else { vcpus },
+            memory: bytes(gib),
+            disk: pool.disk_gib,
+            local_ssds: pool.local_ssds,
+            image: pool.image,
+            arch: Arch::of(&pool.machine_type),
+            max_pods: pool.max_pods,
+        })
+    }
+}
+
+/// Returns true for machines whose cores have two threads. Source: Compute Engine's pages "Set the number of threads per core" and
+/// "CPU platforms": T2D, H3, H4D and all Arm processors have one.
+fn has_threads(series: &str) -> bool {
+    !matches!(series, "t2d" | "h3" | "h4d") && Arch::of(series) == Arch::Amd64
+}
+
+/// The class of claims that say nothing of one.
+pub const DEFAULT_CLASS: &str = "standard-rwo";
+
+/// Returns the classes of storage that GKE makes. Source: `kubectl get storageclass` of clusters with and without the driver of
+/// Filestore, as people published it since 2023.
+pub fn storage_classes(features: Features) -> BTreeMap<String, StorageClass> {
+    let class = |waits_for_pod| StorageClass { waits_for_pod, provisions: true, ..StorageClass::default() };
+    let disks = [("premium-rwo", true), (DEFAULT_CLASS, true), ("standard", false)];
+    let shares = ["enterprise-multishare-rwx", "enterprise-rwx", "premium-rwx", "standard-rwx", "zonal-rwx"];
+    let shares = shares.into_iter().filter(|_| features.filestore_csi).map(|name| (name, true));
+    disks.into_iter().chain(shares).map(|(name, waits)| (name.to_owned(), class(waits))).collect()
+}
+
+/// Returns what admission on GKE does to pods. Recalled: the RuntimeClass `gvisor` of GKE Sandbox, whose text nobody published,
+/// sends pods to the nodes that GKE labels and taints for it.
+pub fn admission() -> Admission {
+    let scheduling = json!({
+        "nodeSelector": { GVISOR: "gvisor" },
+        "tolerations": [{ "key": GVISOR, "operator": "Equal", "value": "gvisor", "effect": "NoSchedule" }],
+    });
+    let gvisor = RuntimeClass::read(&json!({ "scheduling": scheduling })).unwrap_or_default();
+    Admission { runtime_classes: [("gvisor".to_owned(), gvisor)].into(), gke: true, ..Admission::default() }
+}
+
+/// The key of the label and the taint of nodes of GKE Sandbox.
+const GVISOR: &str = "sandbox.gke.io/runtime";
 
 #[expect(clippy::cast_possible_truncation, reason = "sizes of machines are far below 2^53 bytes")]
 fn bytes(gib: f64) -> i64 {
@@ -108,7 +167,8 @@ impl Gpus {
 }
 
 /// The labels of a node: those of GKE and its cloud provider, then those of the pool.
-/// Source: the dump of GKE 1.36 (see [`system`]); GPU labels from GKE's pages on GPUs, and `gke-gpu` from the dump of GKE 1.31.
+/// Source: the dump of GKE 1.36 (see [`system`]), which does not tell what `gke-cpu-scaling-level` counts where cores have one thread
+/// alone: here the CPUs. GPU labels from GKE's pages on GPUs, and `gke-gpu` from the dump of GKE 1.31.
 fn labels(
     pool: &Pool,
     hardware: &Hardware<'_>,
@@ -149,6 +209,7 @@ fn labels(
         ("cloud.google.com/gke-provisioning", provisioning),
         ("cloud.google.com/gke-stack-type", "IPV4"),
         ("cloud.google.com/machine-family", family),
+        ("cloud.google.com/private-node", if pool.private_nodes { "true" } else { "false" }),
         ("failure-domain.beta.kubernetes.io/region", region),
         ("failure-domain.beta.kubernetes.io/zone", zone),
         ("kubernetes.io/arch", arch),
@@ -164,7 +225,7 @@ fn labels(
         (pool.purchase == Purchase::Spot, "cloud.google.com/gke-spot", "true"),
         (pool.purchase == Purchase::Preemptible, "cloud.google.com/gke-preemptible", "true"),
         (pool.purchase == Purchase::FlexStart, "cloud.google.com/gke-flex-start", "true"),
-        (pool.gvisor, "sandbox.gke.io/runtime", "gvisor"),
+        (pool.gvisor, GVISOR, "gvisor"),
         (pool.local_ssds > 0, "cloud.google.com/gke-ephemeral-storage-local-ssd", "true"),
         (features.workload_identity, "iam.gke.io/gke-metadata-server-enabled", "true"),
         (features.masquerade, "node.kubernetes.io/masq-agent-ds-ready", "true"),
@@ -175,6 +236,7 @@ fn labels(
     let mut all: BTreeMap<String, String> =
         always.into_iter().chain(given).map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
     all.extend(pool.gpus.iter().flat_map(gpu_labels));
+    all.extend(disks::types(family).map(|kind| (format!("disk-type.gke.io/{kind}"), "true".to_owned())));
     all.extend(pool.labels.clone());
     all
 }
@@ -200,15 +262,16 @@ fn gpu_labels(gpus: &Gpus) -> Vec<(String, String)> {
 }
 
 /// The taints of a node: those of the pool, and those that GKE adds.
-/// Source: GKE's pages on GPUs, Spot VMs (tainted only where GKE makes the pool), Arm nodes, GKE Sandbox, and queued provisioning.
+/// Source: GKE's pages on GPUs, Spot VMs (tainted only where GKE makes the pool), Arm nodes, GKE Sandbox, and queued provisioning. Of
+/// flex-start they show a label and no taint, and no dump of such a node was found.
 fn taints(pool: &Pool, arch: Arch) -> Vec<Taint> {
     let gpus = pool.gpus.is_some() && (pool.gpu_taint || pool.auto_provisioned);
     let rows = [
         (gpus, "nvidia.com/gpu", "present"),
         (pool.purchase == Purchase::Spot && pool.auto_provisioned, "cloud.google.com/gke-spot", "true"),
         (pool.purchase == Purchase::Queued, "cloud.google.com/gke-queued", "true"),
-        (arch == Arch::Arm64, "kubernetes.io/arch", "arm64"),
-        (pool.gvisor, "sandbox.gke.io/runtime", "gvisor"),
+        (arch == Arch::Arm64 && pool.arch_taint, "kubernetes.io/arch", "arm64"),
+        (pool.gvisor, GVISOR, "gvisor"),
     ];
     let mut all = pool.taints.clone();
     for (_, key, value) in rows.into_iter().filter(|(is_set, ..)| *is_set) {

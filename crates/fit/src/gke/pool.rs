@@ -2,10 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::taints::Taint;
+use serde_json::Value;
 
-/// A node pool, as far as it decides on pods. `kinds` fills it from a section of the stack, or from a live pool.
+use crate::json::list;
+use crate::labels::labels;
+use crate::taints::{Effect, Taint};
+
+/// A node pool, as far as it decides on pods: [`Pool::read`] reads a live one.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct Pool {
     pub name: String,
     /// `n1-standard-2`.
@@ -27,10 +32,14 @@ pub struct Pool {
     pub auto_provisioned: bool,
     /// True if GKE adds its taint to a pool with GPUs: see [`gpu_taints`].
     pub gpu_taint: bool,
+    /// True if GKE keeps pods that do not tolerate Arm off its nodes: `taintConfig.architectureTaintBehavior` is not `NONE`.
+    pub arch_taint: bool,
     /// True if pods run in gVisor here (GKE Sandbox).
     pub gvisor: bool,
+    /// True if its nodes have no external addresses.
+    pub private_nodes: bool,
     pub max_pods: u32,
-    /// Threads of a core: 1 without simultaneous multithreading, 2 with it.
+    /// Threads of a core: 1 without simultaneous multithreading, 2 with it. Machines whose cores have one thread stay as they are.
     pub threads_per_core: u32,
     /// The minor number of the nodes' Kubernetes version: 36 of `1.36.3-gke.1767000`. `None` when it is not known.
     pub minor: Option<u32>,
@@ -143,10 +152,17 @@ pub struct Features {
     pub node_local_dns: bool,
     /// The agent that masquerades addresses.
     pub masquerade: bool,
+    /// Drivers of volumes: Cloud Storage FUSE, Filestore, Parallelstore, Lustre.
+    pub gcs_fuse_csi: bool,
+    pub filestore_csi: bool,
+    pub parallelstore_csi: bool,
+    pub lustre_csi: bool,
+    /// Metrics of GPUs: `DCGM` among the components of `monitoringConfig`.
+    pub dcgm: bool,
 }
 
 impl Default for Features {
-    /// A new Standard cluster with Workload Identity, without network policies.
+    /// A new Standard cluster with Workload Identity, without network policies and drivers of volumes that are not for disks.
     fn default() -> Self {
         Self {
             dataplane_v2: false,
@@ -157,6 +173,11 @@ impl Default for Features {
             managed_prometheus: true,
             node_local_dns: false,
             masquerade: true,
+            gcs_fuse_csi: false,
+            filestore_csi: false,
+            parallelstore_csi: false,
+            lustre_csi: false,
+            dcgm: true,
         }
     }
 }
@@ -177,12 +198,95 @@ impl Pool {
             purchase: Purchase::OnDemand,
             auto_provisioned: false,
             gpu_taint: false,
+            arch_taint: true,
             gvisor: false,
+            private_nodes: false,
             max_pods: 110,
             threads_per_core: 2,
             minor: None,
         }
     }
+}
+
+/// Reading the pools of GKE's API.
+impl Pool {
+    /// Reads a NodePool. What is absent has GKE's default; taints that GKE has added are among those of the pool.
+    pub fn read(pool: &Value) -> Self {
+        let config = &pool["config"];
+        let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+        let disk = &config["bootDisk"];
+        let taint = |taint: &Value| {
+            let text = |key: &str| taint[key].as_str().unwrap_or_default().to_owned();
+            let effect = Effect::of(&text("effect")).unwrap_or(Effect::NoSchedule);
+            Taint { key: text("key"), value: text("value"), effect }
+        };
+        Self {
+            gpus: list(&config["accelerators"]).first().map(Gpus::read),
+            disk_type: text(&config["diskType"])
+                .or_else(|| text(&disk["diskType"]))
+                .unwrap_or_else(|| "pd-balanced".to_owned()),
+            disk_gib: number(&config["diskSizeGb"]).or_else(|| number(&disk["sizeGb"])).unwrap_or(100),
+            local_ssds: number(&config["ephemeralStorageLocalSsdConfig"]["localSsdCount"]).unwrap_or(0),
+            image: Image::of(config["imageType"].as_str().unwrap_or_default()),
+            labels: labels(&config["labels"]),
+            taints: list(&config["taints"]).iter().map(taint).collect(),
+            purchase: Purchase::read(pool),
+            auto_provisioned: pool["autoscaling"]["autoprovisioned"] == true,
+            arch_taint: config["taintConfig"]["architectureTaintBehavior"] != "NONE",
+            gvisor: config["sandboxConfig"]["type"] == "GVISOR",
+            private_nodes: pool["networkConfig"]["enablePrivateNodes"] == true,
+            max_pods: number(&pool["maxPodsConstraint"]["maxPodsPerNode"]).unwrap_or(110),
+            threads_per_core: number(&config["advancedMachineFeatures"]["threadsPerCore"]).unwrap_or(2),
+            minor: pool["version"].as_str().and_then(|version| version.split('.').nth(1)?.parse().ok()),
+            ..Self::new(
+                pool["name"].as_str().unwrap_or_default(),
+                &text(&config["machineType"]).unwrap_or_else(|| "e2-medium".to_owned()),
+            )
+        }
+    }
+}
+
+impl Gpus {
+    fn read(accelerator: &Value) -> Self {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let shared = &accelerator["gpuSharingConfig"];
+        let strategy = match shared["gpuSharingStrategy"].as_str() {
+            Some("TIME_SHARING") => Some(Strategy::TimeSharing),
+            Some("MPS") => Some(Strategy::Mps),
+            _ => None,
+        };
+        let clients = number(&shared["maxSharedClientsPerGpu"]).unwrap_or(1);
+        Self {
+            kind: text(&accelerator["acceleratorType"]),
+            count: number(&accelerator["acceleratorCount"]).unwrap_or(0),
+            partition: Some(text(&accelerator["gpuPartitionSize"])).filter(|size| !size.is_empty()),
+            sharing: strategy.map(|strategy| Sharing { strategy, clients }),
+            driver: match accelerator["gpuDriverInstallationConfig"]["gpuDriverVersion"].as_str() {
+                Some("DEFAULT") => Driver::Default,
+                Some("LATEST") => Driver::Latest,
+                _ => Driver::None,
+            },
+        }
+    }
+}
+
+impl Purchase {
+    fn read(pool: &Value) -> Self {
+        let config = &pool["config"];
+        let rows = [
+            (&pool["queuedProvisioning"]["enabled"], Self::Queued),
+            (&config["flexStart"], Self::FlexStart),
+            (&config["spot"], Self::Spot),
+            (&config["preemptible"], Self::Preemptible),
+        ];
+        rows.into_iter().find(|(is_set, _)| **is_set == true).map_or(Self::OnDemand, |(_, purchase)| purchase)
+    }
+}
+
+/// A number, which the API may write as text.
+fn number(value: &Value) -> Option<u32> {
+    let number = value.as_u64().or_else(|| value.as_str()?.parse().ok())?;
+    u32::try_from(number).ok()
 }
 
 /// Returns for each pool if GKE adds the taint `nvidia.com/gpu=present:NoSchedule` to it, given which of them have GPUs, in the order of
@@ -201,7 +305,59 @@ pub fn gpu_taints(have_gpus: &[bool]) -> Vec<bool> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn pools_of_the_api_are_read() {
+        let gpu = json!({
+            "acceleratorType": "nvidia-tesla-a100", "acceleratorCount": "2", "gpuPartitionSize": "1g.5gb",
+            "gpuSharingConfig": { "gpuSharingStrategy": "TIME_SHARING", "maxSharedClientsPerGpu": "3" },
+            "gpuDriverInstallationConfig": { "gpuDriverVersion": "LATEST" },
+        });
+        let read = Pool::read(&json!({
+            "name": "a100", "version": "1.36.3-gke.1767000", "maxPodsConstraint": { "maxPodsPerNode": "32" },
+            "autoscaling": { "enabled": true, "autoprovisioned": true }, "networkConfig": { "enablePrivateNodes": true },
+            "config": {
+                "machineType": "a2-highgpu-2g", "bootDisk": { "diskType": "hyperdisk-balanced", "sizeGb": "200" }, "spot": true,
+                "imageType": "UBUNTU_CONTAINERD", "labels": { "team": "ml" }, "accelerators": [gpu],
+                "taints": [{ "key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE" }],
+                "taintConfig": { "architectureTaintBehavior": "NONE" }, "sandboxConfig": { "type": "GVISOR" },
+                "advancedMachineFeatures": { "threadsPerCore": "1" },
+                "ephemeralStorageLocalSsdConfig": { "localSsdCount": 2 },
+            },
+        }));
+        let expected = Pool {
+            gpus: Some(Gpus {
+                kind: "nvidia-tesla-a100".to_owned(),
+                count: 2,
+                partition: Some("1g.5gb".to_owned()),
+                sharing: Some(Sharing { strategy: Strategy::TimeSharing, clients: 3 }),
+                driver: Driver::Latest,
+            }),
+            disk_type: "hyperdisk-balanced".to_owned(),
+            disk_gib: 200,
+            local_ssds: 2,
+            image: Image::Ubuntu,
+            labels: [("team".to_owned(), "ml".to_owned())].into(),
+            taints: vec![Taint::no_schedule("nvidia.com/gpu", "present")],
+            purchase: Purchase::Spot,
+            auto_provisioned: true,
+            gpu_taint: false,
+            arch_taint: false,
+            gvisor: true,
+            private_nodes: true,
+            max_pods: 32,
+            threads_per_core: 1,
+            minor: Some(36),
+            ..Pool::new("a100", "a2-highgpu-2g")
+        };
+        assert_eq!(read, expected);
+        assert_eq!(Pool::read(&json!({ "name": "p" })), Pool::new("p", "e2-medium"));
+        let queued = json!({ "queuedProvisioning": { "enabled": true }, "config": { "flexStart": true } });
+        assert_eq!(Pool::read(&queued).purchase, Purchase::Queued);
+    }
 
     #[test]
     fn the_gpu_taint_depends_on_the_order_of_pools() {

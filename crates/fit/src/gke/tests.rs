@@ -19,7 +19,7 @@ fn verdict(pool: &Pool, limits: serde_json::Value) -> Fit {
     Cluster::default().ask(&pod).verdict(&of(pool))
 }
 
-/// The labels of the dump of GKE 1.36 that are GKE's, but for those that [`template`] leaves out.
+/// The labels of the dump of GKE 1.36 that are GKE's.
 #[test]
 fn labels_of_a_real_node() {
     let mut pool = Pool::new("n2-standard-4-v2", "n2-standard-4");
@@ -34,7 +34,9 @@ fn labels_of_a_real_node() {
         cloud.google.com/gke-memory-gb-scaling-level=16 cloud.google.com/gke-netd-ready=true \
         cloud.google.com/gke-nodepool=n2-standard-4-v2 cloud.google.com/gke-os-distribution=cos \
         cloud.google.com/gke-provisioning=spot cloud.google.com/gke-spot=true cloud.google.com/gke-stack-type=IPV4 \
-        cloud.google.com/machine-family=n2 failure-domain.beta.kubernetes.io/region=europe-west1 \
+        cloud.google.com/machine-family=n2 cloud.google.com/private-node=false \
+        disk-type.gke.io/hyperdisk-throughput=true disk-type.gke.io/pd-balanced=true disk-type.gke.io/pd-extreme=true \
+        disk-type.gke.io/pd-ssd=true disk-type.gke.io/pd-standard=true failure-domain.beta.kubernetes.io/region=europe-west1 \
         failure-domain.beta.kubernetes.io/zone=europe-west1-d iam.gke.io/gke-metadata-server-enabled=true \
         kubernetes.io/arch=amd64 kubernetes.io/hostname=n2-standard-4-v2-europe-west1-d kubernetes.io/os=linux \
         node.kubernetes.io/instance-type=n2-standard-4 node.kubernetes.io/masq-agent-ds-ready=true \
@@ -84,6 +86,8 @@ fn taints_that_gke_adds_and_those_it_does_not() {
     let queued = Pool { purchase: Purchase::Queued, ..Pool::new("q", "a2-highgpu-1g") };
     assert_eq!(text(&queued), ["cloud.google.com/gke-queued=true:NoSchedule"]);
     assert_eq!(text(&Pool::new("arm", "t2a-standard-4")), ["kubernetes.io/arch=arm64:NoSchedule"]);
+    let open = Pool { arch_taint: false, ..Pool::new("arm", "t2a-standard-4") };
+    assert!(text(&open).is_empty(), "architectureTaintBehavior: NONE");
     let gvisor = Pool { gvisor: true, ..Pool::new("safe", "e2-standard-4") };
     assert_eq!(text(&gvisor), ["sandbox.gke.io/runtime=gvisor:NoSchedule"]);
 }
@@ -143,4 +147,42 @@ fn one_thread_for_each_core_halves_the_cpus() {
     assert_eq!(of(&pool).allocatable.cpu, 3920);
     let slack = of(&pool).slack.unwrap();
     assert_eq!((slack.cpu, slack.memory >> 20), (40, 321));
+}
+
+#[test]
+fn machines_whose_cores_have_one_thread_keep_their_cpus() {
+    for (machine, cpu) in [("t2d-standard-4", 3920), ("t2a-standard-4", 3920), ("n2d-standard-4", 1930)] {
+        let pool = Pool { threads_per_core: 1, ..Pool::new("a", machine) };
+        assert_eq!(of(&pool).allocatable.cpu, cpu, "{machine}");
+    }
+}
+
+/// The DaemonSet of Cloud Storage FUSE takes from each node what nobody has published: a pod that just fits may not.
+#[test]
+fn pods_of_addons_make_answers_uncertain() {
+    let pool = Pool::new("small", "e2-medium");
+    let pod = json!({ "spec": { "containers": [{ "resources": { "requests": { "memory": "2100Mi" } } }] } });
+    let pod = PodRequirements::read(&pod, "default").unwrap();
+    let verdict =
+        |features| Cluster::default().ask(&pod).verdict(&template(&pool, "us-central1-c", features).unwrap());
+    assert_eq!(verdict(Features::default()), Fit::Fits);
+    let Fit::Near(margins) = verdict(Features { gcs_fuse_csi: true, ..Features::default() }) else {
+        panic!("certain")
+    };
+    assert_eq!(margins[0].resource, crate::Resource::Memory);
+}
+
+#[test]
+fn classes_and_admission_of_gke() {
+    let names = |features| storage_classes(features).into_keys().collect::<Vec<_>>();
+    assert_eq!(names(Features::default()), ["premium-rwo", "standard", "standard-rwo"]);
+    assert_eq!(names(Features { filestore_csi: true, ..Features::default() }).len(), 8);
+    assert!(storage_classes(Features::default())[DEFAULT_CLASS].waits_for_pod);
+    let safe = Pool { gvisor: true, ..Pool::new("safe", "e2-standard-4") };
+    let pod = admission().read(&json!({ "spec": { "runtimeClassName": "gvisor" } }), "default").unwrap();
+    assert_eq!(Cluster::default().ask(&pod).verdict(&of(&safe)), Fit::Fits);
+    assert!(matches!(
+        Cluster::default().ask(&pod).verdict(&of(&Pool::new("a", "e2-standard-4"))),
+        Fit::Refused(_)
+    ));
 }

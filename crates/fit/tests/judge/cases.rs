@@ -1,7 +1,10 @@
 //! Generated clusters and pods: few labels, zones, taints and amounts, so that they meet often.
 
 use fit::gke::pool::{Driver, Features, Gpus, Pool, Purchase, Sharing, Strategy as GpuStrategy};
-use fit::{Bound, Claim, Cluster, Node, PodRequirements, StorageClass, gke};
+use fit::{
+    Admission, Bound, Claim, Cluster, LimitRange, Node, PodRequirements, RuntimeClass, StorageClass,
+    Unreadable, gke,
+};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -17,6 +20,10 @@ pub struct Case {
     pub pods: Vec<Value>,
     /// States of the claims `c0`, `c1`, …
     claims: Vec<ClaimKind>,
+    /// The default class of storage.
+    default: Option<&'static str>,
+    /// True if the namespace `team` has a LimitRange.
+    limits: bool,
     admit: bool,
 }
 
@@ -40,8 +47,22 @@ enum ClaimKind {
     Waits(&'static str),
     /// Of a class that does not wait.
     Immediate,
-    /// It names a volume that is not its own yet.
-    Named,
+    /// It says nothing of a class.
+    Default,
+    /// It asks for a volume that exists.
+    Empty,
+    /// Of a class that does not exist.
+    Unknown,
+    /// It waits for the pod, and its volume is being made for a node.
+    Chosen(&'static str),
+    /// It names a volume that is not its own yet, and exists or not.
+    Named(bool),
+    /// It is bound to a volume that does not exist.
+    Gone,
+    /// It has lost its volume.
+    Lost,
+    /// It is bound, and is being deleted.
+    Going,
     /// There is none.
     Missing,
 }
@@ -167,7 +188,7 @@ fn live_node(mix: Mix) -> BoxedStrategy<Made> {
     let labels =
         (rarely(80, pick(&ZONES)), rarely(60, pick(&["p", "q"])), rarely(70, pick(&["1", "2", "3", "x"])));
     let tight = (
-        pick(&["940m", "1500m", "1930m", "2", "2500m", "3.92", "4"]),
+        pick(&["940m", "1500m", "1930m", "2", "2500m", "3.92", "4", "1m", "2m", "102m", "503m"]),
         pick(&["2Gi", "3Gi", "4Gi", "5615Mi", "8000M", "13591652Ki"]),
         pick(&["10Gi", "47060071478", "5G"]),
         pick(&["0", "1", "2", "3", "110", "110", "110"]),
@@ -222,7 +243,7 @@ fn template_node() -> BoxedStrategy<Made> {
 
 /// `resources` of a container that kube-apiserver takes: limits are not below requests, and those of GPUs equal.
 fn resources() -> BoxedStrategy<Value> {
-    let cpu = rarely(60, pick(&["100u", "100m", "500m", "500m", "1", "1", "1.5", "2"]));
+    let cpu = rarely(60, pick(&["100u", "100u", "1m", "100m", "500m", "500m", "1", "1", "1.5", "2"]));
     let memory = rarely(60, pick(&["64Mi", "1Gi", "1Gi", "2Gi", "1.5G", "3Gi", "100Gi", "0.3"]));
     let disk = rarely(20, pick(&["1Gi", "5Gi", "11Gi"]));
     let gpus = rarely(25, pick(&["0", "1", "2"]));
@@ -397,7 +418,16 @@ fn volume() -> BoxedStrategy<Value> {
     let disk = (pick(&["d0", "d1"]), any::<bool>()).prop_map(
         |(name, read_only)| json!({ "gcePersistentDisk": { "pdName": name, "readOnly": read_only } }),
     );
-    prop_oneof![4 => claim, 1 => disk].boxed()
+    let own = rarely(80, pick(&["late", "zonal", "local", "none"])).prop_map(|class| {
+        let storage = json!({ "requests": { "storage": "1Gi" } });
+        let spec = object([
+            ("storageClassName", some(class)),
+            ("accessModes", json!(["ReadWriteOnce"])),
+            ("resources", storage),
+        ]);
+        json!({ "ephemeral": { "volumeClaimTemplate": { "spec": spec } } })
+    });
+    prop_oneof![4 => claim, 1 => disk, 1 => own].boxed()
 }
 
 /// `resources` of the pod itself, large enough for its containers in most cases.
@@ -444,13 +474,14 @@ fn pod(mix: Mix) -> BoxedStrategy<Value> {
         rarely(mix.rare / 3, Just("g.example/wait")),
         rarely(mix.rare, Just(true)),
         rarely(mix.rare, pick(&["100m", "1"])),
+        rarely(mix.rare, pick(&["safe", "safe", "plain", "none"])),
     );
     let namespace = pick(&["default", "default", "default", "default", "default", "default", "team", "gone"]);
     ((namespace, labels), containers, rarely(mix.place, Just(())), place, others, rest)
         .prop_map(|((namespace, labels), (containers, init, resources), selects, place, others, rest)| {
             let (selector, terms, tolerations, node) = place;
             let (spread, near, apart, volumes) = others;
-            let (gate, host_network, overhead) = rest;
+            let (gate, host_network, overhead, runtime) = rest;
             let named = |prefix: &str, all: Vec<Value>| -> Vec<Value> {
                 let name = |(at, mut one): (usize, Value)| {
                     one["name"] = json!(format!("{prefix}{at}"));
@@ -483,6 +514,7 @@ fn pod(mix: Mix) -> BoxedStrategy<Value> {
                 ("schedulingGates", some(gate.map(|gate| vec![json!({ "name": gate })]))),
                 ("hostNetwork", some(host_network)),
                 ("overhead", some(overhead.map(|cpu| json!({ "cpu": cpu })))),
+                ("runtimeClassName", some(runtime)),
             ]);
             json!({ "metadata": { "namespace": namespace, "labels": labels }, "spec": spec })
         })
@@ -497,10 +529,18 @@ fn claim() -> BoxedStrategy<ClaimKind> {
         ClaimKind::Anywhere,
         ClaimKind::OnePod,
         ClaimKind::Immediate,
-        ClaimKind::Named,
+        ClaimKind::Empty,
+        ClaimKind::Unknown,
+        ClaimKind::Named(true),
+        ClaimKind::Named(false),
+        ClaimKind::Gone,
+        ClaimKind::Lost,
+        ClaimKind::Going,
         ClaimKind::Missing,
     ]);
-    prop_oneof![3 => zones, 1 => labels, 3 => class, 2 => other].boxed()
+    let chosen = pick(&["n0", "n1"]).prop_map(ClaimKind::Chosen);
+    prop_oneof![3 => zones, 1 => labels, 3 => class, 2 => Just(ClaimKind::Default), 1 => chosen, 2 => other]
+        .boxed()
 }
 
 /// A whole case.
@@ -511,8 +551,13 @@ pub fn case() -> BoxedStrategy<Case> {
             1..6,
         );
         let bound = vec((0..8_usize, rarely(mix.terminating, Just(true)), pod(mix)), 0..10);
-        (nodes, bound, vec(pod(mix), 1..4), vec(claim(), 3), any::<bool>())
-            .prop_map(|(nodes, bound, pods, claims, admit)| Case { nodes, bound, pods, claims, admit })
+        let default = rarely(70, pick(&["late", "zonal", "early"]));
+        let objects = (vec(claim(), 3), default, rarely(30, Just(())), any::<bool>());
+        (nodes, bound, vec(pod(mix), 1..4), objects)
+            .prop_map(|(nodes, bound, pods, (claims, default, limits, admit))| {
+                let limits = limits.is_some();
+                Case { nodes, bound, pods, claims, default, limits, admit }
+            })
             .boxed()
     };
     proptest::strategy::Union::new(MIXES.map(of)).boxed()
@@ -524,15 +569,18 @@ pub struct Question {
     pub json: Value,
     /// For this crate: nodes by name, in the order of the judge's.
     pub cluster: Cluster,
-    pub pods: Vec<PodRequirements>,
+    /// An error where this crate says that kube-apiserver refuses the pod.
+    pub pods: Vec<Result<PodRequirements, Unreadable>>,
 }
 
 impl Case {
     /// The objects of the claims, volumes and classes.
     fn storage(&self) -> (Vec<Value>, Vec<Value>, Vec<Value>) {
         let class = |name: &str, mode: &str, provisioner: &str, topologies: Value| {
+            let is_default = json!({ "storageclass.kubernetes.io/is-default-class": "true" });
+            let annotations = self.default.filter(|default| *default == name).map(|_| is_default);
             object([
-                ("metadata", json!({ "name": name })),
+                ("metadata", object([("name", name.into()), ("annotations", some(annotations))])),
                 ("provisioner", provisioner.into()),
                 ("volumeBindingMode", mode.into()),
                 ("allowedTopologies", topologies),
@@ -551,20 +599,37 @@ impl Case {
         for (at, kind) in self.claims.iter().enumerate() {
             let (name, volume) = (format!("c{at}"), format!("v{at}"));
             let done = json!({ "pv.kubernetes.io/bind-completed": "yes" });
-            let (class, annotations, to, modes) = match kind {
-                ClaimKind::Affinity(_) | ClaimKind::Labels(_) | ClaimKind::Anywhere => {
-                    ("late", done, Some(&volume), "ReadWriteOnce")
+            let none = Value::Null;
+            let mode = if matches!(kind, ClaimKind::OnePod) { "ReadWriteOncePod" } else { "ReadWriteOnce" };
+            let (class, annotations, to) = match kind {
+                ClaimKind::Affinity(_)
+                | ClaimKind::Labels(_)
+                | ClaimKind::Anywhere
+                | ClaimKind::OnePod
+                | ClaimKind::Gone
+                | ClaimKind::Lost
+                | ClaimKind::Going => (Some("late"), done, Some(&volume)),
+                ClaimKind::Waits(class) => (Some(*class), none, None),
+                ClaimKind::Chosen(node) => {
+                    (Some("late"), json!({ "volume.kubernetes.io/selected-node": node }), None)
                 }
-                ClaimKind::OnePod => ("late", done, Some(&volume), "ReadWriteOncePod"),
-                ClaimKind::Waits(class) => (*class, Value::Null, None, "ReadWriteOnce"),
-                ClaimKind::Immediate => ("early", Value::Null, None, "ReadWriteOnce"),
-                ClaimKind::Named => ("late", Value::Null, Some(&volume), "ReadWriteOnce"),
+                ClaimKind::Immediate => (Some("early"), none, None),
+                ClaimKind::Default => (None, none, None),
+                ClaimKind::Empty => (Some(""), none, None),
+                ClaimKind::Unknown => (Some("none"), none, None),
+                ClaimKind::Named(_) => (Some("late"), none, Some(&volume)),
                 ClaimKind::Missing => continue,
             };
+            let phase = matches!(kind, ClaimKind::Lost).then(|| json!({ "phase": "Lost" }));
+            let deleted = matches!(kind, ClaimKind::Going).then_some("2026-01-01T00:00:00Z");
             for namespace in ["default", "team", "gone"] {
                 claims.push(json!({
-                    "metadata": object([("name", json!(name)), ("namespace", namespace.into()), ("annotations", annotations.clone())]),
-                    "spec": object([("storageClassName", class.into()), ("volumeName", some(to.cloned())), ("accessModes", json!([modes]))]),
+                    "metadata": object([
+                        ("name", json!(name)), ("namespace", namespace.into()), ("annotations", annotations.clone()),
+                        ("deletionTimestamp", some(deleted)),
+                    ]),
+                    "spec": object([("storageClassName", some(class)), ("volumeName", some(to.cloned())), ("accessModes", json!([mode]))]),
+                    "status": phase.clone().unwrap_or_else(|| json!({})),
                 }));
             }
             let (labels, affinity) = match kind {
@@ -578,18 +643,50 @@ impl Case {
                 ClaimKind::Labels(zones) => (json!({ ZONE: zones }), Value::Null),
                 _ => (Value::Null, Value::Null),
             };
-            if to.is_some() {
+            let is_there = !matches!(kind, ClaimKind::Gone | ClaimKind::Lost | ClaimKind::Named(false));
+            if to.is_some() && is_there {
                 volumes.push(json!({
                     "metadata": object([("name", json!(volume)), ("labels", labels)]),
                     "spec": object([
                         ("nodeAffinity", affinity),
-                        ("storageClassName", class.into()),
+                        ("storageClassName", some(class)),
                         ("csi", json!({ "driver": driver, "volumeHandle": volume })),
                     ]),
                 }));
             }
         }
         (claims, volumes, classes)
+    }
+
+    /// RuntimeClasses, and the LimitRange of a namespace.
+    fn admission(&self) -> (Vec<Value>, Vec<Value>, Admission) {
+        let scheduling = json!({
+            "nodeSelector": { "pool": "p" },
+            "tolerations": [{ "key": "team", "operator": "Exists", "effect": "NoSchedule" }],
+        });
+        let runtimes = vec![
+            json!({
+                "metadata": { "name": "safe" }, "handler": "runsc", "scheduling": scheduling,
+                "overhead": { "podFixed": { "cpu": "100m" } },
+            }),
+            json!({ "metadata": { "name": "plain" }, "handler": "runc" }),
+        ];
+        let item = json!({
+            "type": "Container", "min": { "ephemeral-storage": "1Gi" }, "default": { "memory": "1Gi" },
+            "defaultRequest": { "cpu": "100m" },
+        });
+        let range = json!({ "metadata": { "name": "l", "namespace": "team" }, "spec": { "limits": [item] } });
+        let ranges = if self.limits { vec![range] } else { Vec::new() };
+        let mut admission = Admission::default();
+        for class in &runtimes {
+            let name = class["metadata"]["name"].as_str().unwrap().to_owned();
+            admission.runtime_classes.insert(name, RuntimeClass::read(class).unwrap());
+        }
+        for range in &ranges {
+            let read = LimitRange::read(range).unwrap();
+            admission.limit_ranges.entry("team".to_owned()).or_default().push(read);
+        }
+        (runtimes, ranges, admission)
     }
 
     /// Both forms of the case.
@@ -604,7 +701,9 @@ impl Case {
                 .map(|(key, value)| (key.clone(), value.as_str().unwrap().to_owned()));
             cluster.namespaces.insert((*name).to_owned(), labels.collect());
         }
-        let (claims, volumes, classes) = self.storage();
+        let (mut claims, volumes, classes) = self.storage();
+        let (runtimes, ranges, admission) = self.admission();
+        cluster.default_class = self.default.map(str::to_owned);
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         for class in &classes {
             cluster.classes.insert(text(&class["metadata"]["name"]), StorageClass::read(class));
@@ -616,8 +715,8 @@ impl Case {
             cluster.claims.insert(key, Claim::read(claim, volume).unwrap());
         }
         let read = |pod: &Value| {
-            let pod = PodRequirements::read(pod, "default").unwrap();
-            if self.admit { pod.with_extended_resource_tolerations() } else { pod }
+            let pod = admission.read(pod, "default")?;
+            Ok(if self.admit { pod.with_extended_resource_tolerations() } else { pod })
         };
         let (mut nodes, mut bound) = (Vec::new(), Vec::new());
         for (at, made) in self.nodes.iter().enumerate() {
@@ -657,7 +756,10 @@ impl Case {
             if terminating {
                 pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
             }
-            cluster.bind(ids[at_node], Bound { terminating, ..Bound::running(read(&pod)) });
+            // One that kube-apiserver would not have taken makes a case that is not judged.
+            if let Ok(read) = read(&pod) {
+                cluster.bind(ids[at_node], Bound { terminating, ..Bound::running(read) }).unwrap();
+            }
             bound.push(pod);
         }
         let pods: Vec<Value> = self
@@ -671,15 +773,29 @@ impl Case {
                 pod
             })
             .collect();
+        claims.extend(pods.iter().flat_map(own_claims));
         let named =
             |(name, labels): &(&str, Value)| json!({ "metadata": { "name": name, "labels": labels } });
         let requirements = pods.iter().map(read).collect();
         let json = json!({
             "nodes": nodes, "bound": bound, "pods": pods, "namespaces": namespaces.iter().map(named).collect::<Vec<_>>(),
-            "claims": claims, "volumes": volumes, "classes": classes, "admit": self.admit,
+            "claims": claims, "volumes": volumes, "classes": classes, "admit": self.admit, "runtimes": runtimes, "ranges": ranges,
         });
         Question { json, cluster, pods: requirements }
     }
+}
+
+/// The claims that the controller of ephemeral volumes makes for a pod.
+fn own_claims(pod: &Value) -> Vec<Value> {
+    let (name, namespace) = (&pod["metadata"]["name"], &pod["metadata"]["namespace"]);
+    let owner = json!({ "apiVersion": "v1", "kind": "Pod", "name": name, "uid": name, "controller": true });
+    let claim = |volume: &Value| {
+        let spec = volume.pointer("/ephemeral/volumeClaimTemplate/spec")?;
+        let name = format!("{}-{}", name.as_str()?, volume["name"].as_str()?);
+        let metadata = json!({ "name": name, "namespace": namespace, "ownerReferences": [owner] });
+        Some(json!({ "metadata": metadata, "spec": spec }))
+    };
+    pod["spec"]["volumes"].as_array().into_iter().flatten().filter_map(claim).collect()
 }
 
 /// A node of this crate as Kubernetes has it.

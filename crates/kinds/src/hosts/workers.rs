@@ -12,7 +12,6 @@ use crate::hosts::slurm;
 use crate::json::{count, text};
 use crate::kind::{ChangeContext, Defect};
 use crate::kubernetes::calls::object_change_steps;
-use crate::kubernetes::equality::quantity;
 use crate::kubernetes::why::Cause;
 use crate::scale::{ReplicaOwner, ScaleTarget};
 use crate::scope::Scope;
@@ -21,6 +20,7 @@ use crate::short_forms::host_names;
 use crate::slurm::SlurmKeys;
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
+use model::quantity::Quantity;
 use model::resource::{Await, Effect, Facts, KindId, Readiness, Resource, Step};
 
 /// Seconds: importing Dask takes up to ten on a busy machine, for each process.
@@ -88,9 +88,7 @@ pub(crate) fn limits(keys: &PodKeys) -> Value {
 
 /// Returns a quantity of the file, rounded up to a whole number.
 fn whole(text: &str) -> Option<u64> {
-    const BILLION: i128 = 1_000_000_000;
-    let value = quantity(&json!(text)).map(|value| (value + BILLION - 1) / BILLION)?;
-    u64::try_from(value).ok()
+    u64::try_from(Quantity::parse(text)?.whole()).ok()
 }
 
 /// Returns the threads of a worker from its `cpu`: at least one.

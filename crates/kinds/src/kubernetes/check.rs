@@ -8,7 +8,6 @@ use crate::json::text;
 use crate::kind::{ChangeContext, Kind, PodSource};
 use crate::kubernetes::calls::create_call;
 use crate::kubernetes::dask_check::{self, BANDWIDTH, Program, SUM};
-use crate::kubernetes::equality::quantity;
 use crate::kubernetes::object::{condition, gvk};
 use crate::kubernetes::pod_state::PodState;
 use crate::kubernetes::pods::broken;
@@ -18,6 +17,7 @@ use crate::scope::{DaskFacts, POOL_LABEL, PoolFacts, Scope, allow_client};
 use crate::section::{LiveName, NameRule, Section, SectionHead};
 use crate::security_defaults;
 use model::address::{Address, FieldPath};
+use model::quantity::Quantity;
 use model::resource::{
     Action, Api, Await, Call, Facts, Identity, KindId, Method, ObjectId, Query, Readiness, Recreation,
     Resource, Step, Until,
@@ -114,8 +114,8 @@ impl CheckRun {
 impl Check {
     /// Returns `min` as a number.
     pub fn least(&self) -> Option<u64> {
-        let value = self.min.as_ref().and_then(|min| quantity(&json!(min)))?;
-        u64::try_from(value / 1_000_000_000).ok()
+        let min = self.min.as_deref().and_then(Quantity::parse)?;
+        u64::try_from(min.floor()).ok()
     }
 }
 

@@ -5,6 +5,7 @@
 use serde_json::{Map, Value, json};
 
 use model::address::{FieldPath, Segment};
+use model::quantity::Quantity;
 use model::schema::{List, Schema, Type};
 
 /// Kinds of values, by the spellings that are equal.
@@ -67,7 +68,7 @@ impl ValueFormat {
 pub fn is_requirements(fields: &Map<String, Value>) -> bool {
     let amounts = |amounts: &Value| {
         let Some(amounts) = amounts.as_object() else { return false };
-        amounts.iter().all(|(name, amount)| is_resource(name) && quantity(amount).is_some())
+        amounts.iter().all(|(name, amount)| is_resource(name) && Quantity::of(amount).is_some())
     };
     let known = |(key, value): (&String, &Value)| match key.as_str() {
         "limits" | "requests" => amounts(value),
@@ -91,14 +92,15 @@ pub fn same(want: &Value, live: &Value, sense: ValueFormat) -> bool {
     if let (Value::Number(want), Value::Number(live)) = (want, live) {
         return want.as_f64() == live.as_f64();
     }
-    let equal =
-        |read: fn(&Value) -> Option<i128>| matches!((read(want), read(live)), (Some(a), Some(b)) if a == b);
+    fn equal<T: PartialEq>(want: Option<T>, live: Option<T>) -> bool {
+        want.is_some() && want == live
+    }
     match sense {
         ValueFormat::Plain => false,
-        ValueFormat::Quantity => equal(quantity),
-        ValueFormat::Duration => equal(duration),
-        ValueFormat::IntOrString => whole(want).is_some() && whole(want) == whole(live),
-        ValueFormat::Text => scalar(want).is_some() && scalar(want) == scalar(live),
+        ValueFormat::Quantity => equal(Quantity::of(want), Quantity::of(live)),
+        ValueFormat::Duration => equal(duration(want), duration(live)),
+        ValueFormat::IntOrString => equal(whole(want), whole(live)),
+        ValueFormat::Text => equal(scalar(want), scalar(live)),
     }
 }
 
@@ -149,7 +151,7 @@ fn at(path: &FieldPath, value: &Value, schema: Option<&Schema>, in_requirements:
 fn spelled(leaf: &Value, sense: ValueFormat) -> Value {
     let one = match sense {
         ValueFormat::Plain => None,
-        ValueFormat::Quantity => quantity(leaf).map(|billionths| json!(format!("{billionths}n"))),
+        ValueFormat::Quantity => Quantity::of(leaf).map(|one| json!(format!("{}n", one.nanos()))),
         ValueFormat::Duration => duration(leaf).map(|nanoseconds| json!(format!("{nanoseconds}ns"))),
         ValueFormat::IntOrString => whole(leaf).map(Value::from),
         ValueFormat::Text => scalar(leaf).map(Value::from),
@@ -198,48 +200,6 @@ fn scaled(digits: i128, behind: u32, factor: i128) -> Option<i128> {
     let (value, unit) = (digits.checked_mul(factor)?, 10_i128.checked_pow(behind)?);
     let rest = if value % unit == 0 { 0 } else { value.signum() };
     Some(value / unit + rest)
-}
-
-/// Returns the value of a Kubernetes quantity in billionths, so that `1500m` and `1.5` are one. Source:
-/// `k8s.io/apimachinery/pkg/api/resource`: nothing is finer than a billionth.
-pub fn quantity(value: &Value) -> Option<i128> {
-    const BILLION: i128 = 1_000_000_000;
-    let text = match value {
-        Value::String(text) => text.clone(),
-        Value::Number(number) => number.to_string(),
-        _ => return None,
-    };
-    let end =
-        text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '+' | '-'))).unwrap_or(text.len());
-    let (number, suffix) = text.split_at(end);
-    let (digits, behind) = decimal(number)?;
-    let tens = |power: u32| BILLION.checked_mul(10_i128.checked_pow(power)?);
-    let factor = match suffix {
-        "n" => 1,
-        "u" => 1_000,
-        "m" => 1_000_000,
-        "" => BILLION,
-        "k" => tens(3)?,
-        "M" => tens(6)?,
-        "G" => tens(9)?,
-        "T" => tens(12)?,
-        "P" => tens(15)?,
-        "E" => tens(18)?,
-        "Ki" => BILLION << 10,
-        "Mi" => BILLION << 20,
-        "Gi" => BILLION << 30,
-        "Ti" => BILLION << 40,
-        "Pi" => BILLION << 50,
-        "Ei" => BILLION << 60,
-        exponent => {
-            let power: i32 = exponent.strip_prefix(['e', 'E'])?.trim_start_matches('+').parse().ok()?;
-            return match u32::try_from(power) {
-                Ok(power) => scaled(digits, behind, tens(power)?),
-                Err(_) => scaled(digits, behind.checked_add(power.unsigned_abs())?, BILLION),
-            };
-        }
-    };
-    scaled(digits, behind, factor)
 }
 
 /// Returns a duration in nanoseconds. Source: Go's `time.ParseDuration`, which `metav1.Duration` reads with.

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::{Schema, Type};
 use crate::address::FieldPath;
+use crate::quantity::Quantity;
 
 /// A violation of the schema at one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,7 +91,7 @@ impl Walk {
             (Type::String, Value::String(text)) => self.text(schema, text, path),
             (Type::Quantity, Value::Number(_)) | (Type::IntOrString, Value::String(_)) => {}
             (Type::Quantity, Value::String(text)) => {
-                if !is_quantity(text) {
+                if Quantity::parse(text).is_none() {
                     self.report(path, ProblemKind::NotAQuantity(text.clone()));
                 }
             }
@@ -184,23 +185,6 @@ fn json_type(value: &Value) -> &'static str {
         Value::Array(_) => "list",
         Value::Object(_) => "object",
     }
-}
-
-/// The grammar of `resource.Quantity`: a signed decimal number, then a decimal exponent, a binary unit
-/// or a decimal unit.
-fn is_quantity(text: &str) -> bool {
-    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
-    let end = digits.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(digits.len());
-    let (number, unit) = digits.split_at(end);
-    let number_fits = number.matches('.').count() <= 1 && number.contains(|c: char| c.is_ascii_digit());
-    let units = ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
-    number_fits && (units.contains(&unit) || is_exponent(unit))
-}
-
-fn is_exponent(unit: &str) -> bool {
-    let Some(digits) = unit.strip_prefix(['e', 'E']) else { return false };
-    let digits = digits.strip_prefix(['+', '-']).unwrap_or(digits);
-    !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit())
 }
 
 /// Returns the candidate that was probably meant by `word`: the same but for case, or few enough edits away.

@@ -4,9 +4,9 @@
 use serde_json::Value;
 
 use kinds::json::text;
-use kinds::kubernetes::equality::quantity;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
+use model::quantity::Quantity;
 use model::resource::{Effect, FieldChange, Resource};
 
 const IMMUTABLE: &str = "it has `immutable: true`";
@@ -42,9 +42,10 @@ pub(crate) fn shrinks(resource: &Resource, live: &Value, changes: &[FieldChange]
     let (before, after) = change.before.as_ref().zip(change.after.as_ref())?;
     let capacity = &live["status"]["capacity"]["storage"];
     let least = if capacity.is_null() { before } else { capacity };
-    let fits =
-        |floor: &Value| quantity(after).zip(quantity(floor)).is_none_or(|(after, floor)| after > floor);
-    let grows = quantity(after).zip(quantity(before)).is_none_or(|(after, before)| after >= before);
+    let fits = |floor: &Value| {
+        Quantity::of(after).zip(Quantity::of(floor)).is_none_or(|(after, floor)| after > floor)
+    };
+    let grows = Quantity::of(after).zip(Quantity::of(before)).is_none_or(|(after, before)| after >= before);
     if grows || fits(least) {
         return None;
     }

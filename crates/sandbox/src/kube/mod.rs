@@ -21,7 +21,6 @@ mod openapi;
 mod patch;
 pub mod protobuf;
 mod proxy;
-mod quantity;
 mod read;
 pub(super) mod request;
 pub mod run;

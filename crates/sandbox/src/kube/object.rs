@@ -4,6 +4,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use model::quantity::Quantity;
+
 /// The identity of an object in a cluster.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Key {
@@ -37,6 +39,11 @@ pub fn text<'v>(object: &'v Value, pointer: &str) -> &'v str {
 /// The integer at a JSON pointer.
 pub fn number(object: &Value, pointer: &str) -> Option<i64> {
     object.pointer(pointer).and_then(Value::as_i64)
+}
+
+/// The quantity of a resource in thousandths of its unit; 0 when there is none.
+pub fn milli(resources: &Value, resource: &str) -> i64 {
+    resources.get(resource).and_then(Quantity::of).map_or(0, Quantity::milli)
 }
 
 /// The list at a JSON pointer, empty when there is none.

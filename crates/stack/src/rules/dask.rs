@@ -2,17 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::json;
-
 use crate::rules::machines::{Gpus, gpus_of};
 use crate::rules::{Context, counted, queues};
 use crate::{CheckRun, Nodes, Stack};
 use kinds::dask::operator::KNOWN;
-use kinds::kubernetes::{bundle, equality};
+use kinds::kubernetes::bundle;
 use kinds::scope::OPERATOR_NAME;
 use kinds::section::{Pods, Role, managed};
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
+use model::quantity::{Quantity, Spelling};
 use model::schema::DASK_GROUP;
 
 /// No Pod asks for more GPUs than a node of its pool has.
@@ -276,18 +275,18 @@ pub(crate) fn quantities_are_valid(context: &mut Context<'_>) {
         for (key, text) in [("cpu", &pod.keys.cpu), ("memory", &pod.keys.memory)] {
             let Some(text) = text else { continue };
             let place = pod.path.key(key);
-            let amount = equality::quantity(&json!(text)).unwrap_or(LEAST_MEMORY);
-            let (message, help) = match quantity(text) {
+            let amount = Quantity::parse(text).unwrap_or_default();
+            let (message, help) = match suffix(text) {
                 None => (format!("`{text}` is not a Kubernetes quantity"), better_quantity(key, text)),
                 // Kubernetes takes `512m` for half a byte, which nobody means.
                 Some("m") if key == "memory" => (
                     format!("`{text}` of memory means thousandths of bytes"),
                     format!("did you mean `\"{}Mi\"`?", text.trim_end_matches('m')),
                 ),
-                Some(_) if amount == 0 => {
+                Some(_) if amount == Quantity::default() => {
                     (format!("`{place}` is 0"), "leave it out where there is no limit".to_owned())
                 }
-                Some(_) if key == "memory" && amount < LEAST_MEMORY => (
+                Some(_) if key == "memory" && amount < Quantity::units(LEAST_MEMORY) => (
                     format!("`{text}` of memory is less than 1 MiB: without a unit it is bytes"),
                     better_quantity(key, &format!("{text}gi")),
                 ),
@@ -299,23 +298,14 @@ pub(crate) fn quantities_are_valid(context: &mut Context<'_>) {
     }
 }
 
-/// In billionths of a byte: no process runs in less, and nobody means it.
-const LEAST_MEMORY: i128 = (1 << 20) * 1_000_000_000;
+/// Bytes: no process runs in less, and nobody means it.
+const LEAST_MEMORY: i64 = 1 << 20;
 
-/// The suffix of a quantity; `None` when it is none.
-fn quantity(text: &str) -> Option<&str> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, suffix) = text.split_at(digits);
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
-    let plain = |digits: &str| !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit());
-    let suffixes = ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
-    let exponent = || {
-        let digits = suffix.strip_prefix(['e', 'E'])?;
-        let digits = digits.strip_prefix(['+', '-']).unwrap_or(digits);
-        plain(digits).then_some(())
-    };
-    let good = plain(whole) && plain(fraction) && (suffixes.contains(&suffix) || exponent().is_some());
-    good.then_some(suffix)
+/// The suffix of a quantity as people write them, without a sign and with digits around a point; `None` when it is none.
+fn suffix(text: &str) -> Option<&str> {
+    let Spelling { signed, whole, fraction, suffix, .. } = Spelling::of(text)?;
+    let plain = !signed && !whole.is_empty() && fraction.is_none_or(|digits| !digits.is_empty());
+    plain.then_some(suffix)
 }
 
 fn better_quantity(key: &str, text: &str) -> String {
@@ -334,7 +324,7 @@ fn better_quantity(key: &str, text: &str) -> String {
         "ti" | "tib" => Some(format!("{number}Ti")),
         _ => Some(compact),
     };
-    match better.filter(|better| quantity(better).is_some()) {
+    match better.filter(|better| suffix(better).is_some()) {
         Some(better) => format!("did you mean `\"{better}\"`?"),
         None if key == "cpu" => "write a number of CPUs, `\"2\"`, or thousandths, `\"500m\"`".to_owned(),
         None => "write a number with `Mi` or `Gi`: `\"8Gi\"`".to_owned(),
@@ -461,10 +451,10 @@ mod tests {
     #[test]
     fn quantities() {
         for text in ["1", "0.5", "500m", "8Gi", "1e3", "12E", "1E2", "100Ki"] {
-            assert!(quantity(text).is_some(), "{text}");
+            assert!(suffix(text).is_some(), "{text}");
         }
         for text in ["", "8GB", "8 Gi", "Gi", "1.", ".5Gi", "1.2.3", "-1", "8gi", "1e"] {
-            assert_eq!(quantity(text), None, "{text}");
+            assert_eq!(suffix(text), None, "{text}");
         }
         assert_eq!(better_quantity("memory", "128GB"), "did you mean `\"128G\"`?");
         assert_eq!(better_quantity("memory", "8 GB"), "did you mean `\"8G\"`?");

@@ -7,7 +7,6 @@ use crate::rules::{Context, counted, names};
 use crate::{DaskCluster, DaskJob, Queue, Replicas, Stack};
 use kinds::gke::node_pool::ForRequests;
 use kinds::kubernetes::bundle;
-use kinds::kubernetes::equality;
 use kinds::kubernetes::kueue::{gang, v1beta1};
 use kinds::kubernetes::provisioning::MOST_NODES;
 use kinds::scope::{KUEUE, PoolFacts};
@@ -15,6 +14,7 @@ use kinds::section::{PodKeys, Role, managed};
 use kinds::short_forms::seconds;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic, listed, nearest};
+use model::quantity::Quantity;
 use model::schema::DASK_GROUP;
 
 /// Seconds that nodes for one request last at most.
@@ -23,11 +23,6 @@ const WEEK: u64 = 604_800;
 
 /// Characters of a label's value, as which work names the class of its priority.
 const LABEL: usize = 63;
-
-/// A quantity in its smallest unit.
-fn quantity(text: &str) -> Option<i128> {
-    equality::quantity(&serde_json::Value::from(text))
-}
 
 /// Pods of one kind in a gang.
 struct Part<'a> {
@@ -273,7 +268,7 @@ fn is_queued(stack: &Stack, pool: &str) -> bool {
 
 fn quantities(context: &mut Context<'_>, section: &FieldPath, queue: &Queue) {
     for (key, given) in [("cpu", &queue.cpu), ("memory", &queue.memory)] {
-        let Some(text) = given.as_deref().filter(|text| quantity(text).is_none()) else { continue };
+        let Some(text) = given.as_deref().filter(|text| Quantity::parse(text).is_none()) else { continue };
         let finding = Diagnostic::error(Code::BadQuantity, format!("`{text}` is not a quantity"));
         let help = if key == "cpu" { "write `\"100\"` or `\"500m\"`" } else { "write `\"400Gi\"`" };
         context.say(finding.at_value(section.key(key), "").help(help));
@@ -699,15 +694,15 @@ fn gpus_fit(context: &mut Context<'_>, work: &Work<'_>, queue: &Queue, quotas: &
 fn quantities_fit(context: &mut Context<'_>, work: &Work<'_>, queue: &Queue) {
     let Work { queue: name, section, parts, .. } = work;
     for (key, given) in [("cpu", &queue.cpu), ("memory", &queue.memory)] {
-        let Some((text, most)) = given.as_deref().and_then(|text| Some((text, quantity(text)?))) else {
+        let Some((text, most)) = given.as_deref().and_then(|text| Some((text, Quantity::parse(text)?)))
+        else {
             continue;
         };
         let asks = |part: &Part<'_>| {
             let text = if key == "cpu" { &part.keys.cpu } else { &part.keys.memory };
-            let each = text.as_deref().and_then(quantity).unwrap_or(0);
-            each * i128::from(part.count)
+            text.as_deref().and_then(Quantity::parse).unwrap_or_default().times(part.count)
         };
-        if parts.iter().map(asks).sum::<i128>() > most {
+        if parts.iter().map(asks).fold(Quantity::default(), Quantity::plus) > most {
             let what = format!(
                 "the pods of `{section}` need more {key} at once than the {text} that the queue `{name}` hands out: it \
                  would wait forever"

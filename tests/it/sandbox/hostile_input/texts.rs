@@ -8,11 +8,11 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use dask_infra::report::Reporter as _;
-use kinds::kubernetes::equality;
 use live::KubeconfigAccess;
 use live::kube::Kubernetes;
 use model::address::{Address, FieldPath};
 use model::diag::{Code, Diagnostic};
+use model::quantity::Quantity;
 use model::secrets;
 use model::source::Sources;
 use sandbox::backing::Backing;
@@ -145,7 +145,7 @@ pub fn words() -> Vec<Vec<u8>> {
 
 pub fn word(bytes: &[u8], _: &Path) -> Result<(), String> {
     let text = String::from_utf8_lossy(bytes);
-    let number = equality::quantity(&json!(text));
+    let number = Quantity::parse(&text);
     if number.is_some() && text.trim().is_empty() {
         return Err("an empty quantity is a number".into());
     }

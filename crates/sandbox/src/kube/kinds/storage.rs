@@ -3,8 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::object::{CLAIM_IN_USE, VOLUME_IN_USE, fill};
-use super::super::quantity;
+use super::super::object::{CLAIM_IN_USE, VOLUME_IN_USE, fill, milli};
 use super::super::status::Cause;
 use super::super::strategy::{Strategy, put};
 
@@ -63,7 +62,7 @@ fn validate_claim_update(live: &Value, claim: &Value, causes: &mut Vec<Cause>) {
         let message = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
         causes.push(Cause::forbidden("spec", message));
     }
-    let size = |resources: &Value| quantity::of(resources, "storage");
+    let size = |resources: &Value| milli(resources, "storage");
     let requested = |claim: &Value| claim.pointer(REQUESTS).map_or(0, size);
     let (before, after) = (requested(live), requested(claim));
     let capacity = live.pointer("/status/capacity").map_or(before, size);

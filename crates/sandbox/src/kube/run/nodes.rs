@@ -6,10 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 
 use super::super::object::{
-    Key, annotation, hex, is_true, label, letters, list, name, number, reference_to, set_condition, text,
-    time, uid,
+    Key, annotation, hex, is_true, label, letters, list, milli, name, number, reference_to, set_condition,
+    text, time, uid,
 };
-use super::super::quantity;
 use super::events;
 use super::machine::{self, Shape};
 use super::round::{PoolView, Run};
@@ -231,7 +230,7 @@ fn machine_of(node: &Value) -> Value {
         .collect();
     // By number: a real API server writes 102400Ki as 100Mi.
     let capacity = ["cpu", "memory", "ephemeral-storage", "pods"]
-        .map(|resource| quantity::of(&node["status"]["capacity"], resource));
+        .map(|resource| milli(&node["status"]["capacity"], resource));
     let info = &node["status"]["nodeInfo"];
     json!([labels, capacity, info["kubeletVersion"], info["osImage"]])
 }

@@ -238,7 +238,7 @@ fn ready_node(view: &PoolView) -> Value {
     node["spec"]["taints"] = json!([]);
     node["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
     node["status"]["capacity"]["ephemeral-storage"] =
-        json!((quantity::of(&node["status"]["capacity"], "ephemeral-storage") / 1000).to_string());
+        json!((milli(&node["status"]["capacity"], "ephemeral-storage") / 1000).to_string());
     node
 }
 

@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::super::object::{
-    annotation, is_deleted, is_finished, key, label, list, name, namespace, set_condition, text,
+    annotation, is_deleted, is_finished, key, label, list, milli, name, namespace, set_condition, text,
 };
-use super::super::quantity;
 use super::claim::{OWNER, consumed};
 use super::events;
 use super::round::Run;
 use super::select::{node_allowed, node_term, tolerated, untolerated};
+use model::quantity::Quantity;
 
 const SCHEDULER: &str = "kube-scheduler";
 
@@ -41,7 +41,7 @@ pub fn requests(spec: &Value) -> Requests {
         }
     }
     for (resource, amount) in spec.get("overhead").and_then(Value::as_object).into_iter().flatten() {
-        *sum.entry(resource.clone()).or_default() += quantity::milli(amount).unwrap_or(0);
+        *sum.entry(resource.clone()).or_default() += Quantity::of(amount).map_or(0, Quantity::milli);
     }
     sum.retain(|_, amount| *amount > 0);
     sum
@@ -52,7 +52,7 @@ fn container_requests(container: &Value) -> Requests {
     for list in ["limits", "requests"] {
         let amounts = container["resources"].get(list).and_then(Value::as_object);
         for (resource, amount) in amounts.into_iter().flatten() {
-            out.insert(resource.clone(), quantity::milli(amount).unwrap_or(0));
+            out.insert(resource.clone(), Quantity::of(amount).map_or(0, Quantity::milli));
         }
     }
     out
@@ -175,7 +175,7 @@ impl<'a> Host<'a> {
     fn fits(&self, spec: &Value) -> Result<(), Refusal> {
         let allocatable = &self.node["status"]["allocatable"];
         let mut refusal = Refusal { reasons: Vec::new(), remedy: Remedy::Preemption };
-        if (self.pods + 1) * 1000 > quantity::of(allocatable, "pods") {
+        if (self.pods + 1) * 1000 > milli(allocatable, "pods") {
             refusal.reasons.push("Too many pods".to_owned());
         }
         let order =
@@ -183,7 +183,7 @@ impl<'a> Host<'a> {
         let mut wanted: Vec<(String, i64)> = requests(spec).into_iter().collect();
         wanted.sort_by_key(|(resource, _)| order(resource).unwrap_or(usize::MAX));
         for (resource, amount) in wanted {
-            let all = quantity::of(allocatable, &resource);
+            let all = milli(allocatable, &resource);
             if amount > all - self.used.get(&resource).copied().unwrap_or(0) {
                 refusal.reasons.push(format!("Insufficient {resource}"));
                 if amount > all {
@@ -198,7 +198,7 @@ impl<'a> Host<'a> {
     fn least_allocated(&self, wanted: [i64; 2]) -> i64 {
         let allocatable = &self.node["status"]["allocatable"];
         let share = |index: usize| {
-            let all = quantity::of(allocatable, ASSUMED[index].0);
+            let all = milli(allocatable, ASSUMED[index].0);
             let used = self.weight[index] + wanted[index];
             if all == 0 || used > all { 0 } else { (all - used) * 100 / all }
         };

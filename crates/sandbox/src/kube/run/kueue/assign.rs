@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::super::super::object::{Key, is_true, list, name, namespace, text};
-use super::super::super::quantity;
+use super::super::super::object::{Key, is_true, list, milli, name, namespace, text};
 use super::super::round::Run;
 use super::super::scheduler::requests;
 use super::conditions::GROUP;
@@ -74,8 +73,7 @@ impl Quotas {
             {
                 for quota in list(flavor, "/resources") {
                     let share = (text(flavor, "/name").to_owned(), text(quota, "/name").to_owned());
-                    *quotas.nominal.entry((pot(queue), share)).or_default() +=
-                        quantity::of(quota, "nominalQuota");
+                    *quotas.nominal.entry((pot(queue), share)).or_default() += milli(quota, "nominalQuota");
                 }
             }
         }
@@ -88,7 +86,7 @@ impl Quotas {
             for set in list(workload, "/status/admission/podSetAssignments") {
                 for (resource, flavor) in set["flavors"].as_object().into_iter().flatten() {
                     let share = (flavor.as_str().unwrap_or_default().to_owned(), resource.clone());
-                    let amount = quantity::of(&set["resourceUsage"], resource);
+                    let amount = milli(&set["resourceUsage"], resource);
                     *quotas.used.entry((pot(queue), share)).or_default() += amount;
                 }
             }

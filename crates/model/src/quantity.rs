@@ -7,13 +7,13 @@ use serde_json::Value;
 /// Billionths in one unit. A `Quantity` of Kubernetes is no finer.
 const NANO: i128 = 1_000_000_000;
 
+/// Billionths in a thousandth of a unit.
+const MILLI: i128 = NANO / 1000;
+
 /// The largest quantity, 2^63 - 1 units. Kubernetes cuts larger ones down to it.
 const LARGEST: i128 = (i64::MAX as i128) * NANO;
 
 /// An amount of a resource, exact to a billionth: `250m`, `1.5Gi`, `2`.
-///
-/// Requests of containers are added as they are written; kube-scheduler rounds only the sum of a pod, up, to thousandths of a
-/// CPU and to whole bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Quantity(i128);
 
@@ -23,7 +23,7 @@ impl Quantity {
         match value {
             Value::String(text) => Self::parse(text),
             Value::Number(number) => Self::parse(&number.to_string()),
-            _ => None,
+            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
         }
     }
 
@@ -34,19 +34,8 @@ impl Quantity {
 
     /// Reads the text of a quantity. `None` when it is none.
     pub fn parse(text: &str) -> Option<Self> {
-        let (negative, rest) = match text.as_bytes().first()? {
-            b'-' => (true, &text[1..]),
-            b'+' => (false, &text[1..]),
-            _ => (false, text),
-        };
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let (number, suffix) = rest.split_at(end);
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        if fraction.contains('.') || (whole.is_empty() && fraction.is_empty()) {
-            return None;
-        }
-        let scale = Scale::of(suffix)?;
-        let size = scale.nanos(whole, fraction).min(LARGEST);
+        let Spelling { negative, whole, fraction, suffix, .. } = Spelling::of(text)?;
+        let size = Scale::of(suffix)?.nanos(whole, fraction.unwrap_or_default()).min(LARGEST);
         Some(Self(if negative { -size } else { size }))
     }
 
@@ -56,19 +45,79 @@ impl Quantity {
         Self(self.0.saturating_add(other.0))
     }
 
+    /// The quantity so many times.
+    #[must_use]
+    pub fn times(self, number: u32) -> Self {
+        Self(self.0.saturating_mul(i128::from(number)))
+    }
+
+    /// The quantity rounded up to thousandths, as kube-apiserver stores requests and limits.
+    #[must_use]
+    pub fn rounded_to_milli(self) -> Self {
+        Self(up(self.0, MILLI).saturating_mul(MILLI))
+    }
+
+    /// Billionths.
+    pub fn nanos(self) -> i128 {
+        self.0
+    }
+
     /// Whole units (bytes, GPUs), rounded up.
     pub fn whole(self) -> i64 {
-        self.in_units_of(NANO)
+        bounded(up(self.0, NANO))
+    }
+
+    /// Whole units, rounded down.
+    pub fn floor(self) -> i64 {
+        bounded(self.0.div_euclid(NANO))
     }
 
     /// Thousandths of a unit (of a CPU), rounded up.
     pub fn milli(self) -> i64 {
-        self.in_units_of(NANO / 1000)
+        bounded(up(self.0, MILLI))
     }
+}
 
-    fn in_units_of(self, unit: i128) -> i64 {
-        let rounded = self.0.div_euclid(unit) + i128::from(self.0.rem_euclid(unit) != 0);
-        i64::try_from(rounded).unwrap_or(if rounded < 0 { i64::MIN } else { i64::MAX })
+/// Units in a number of billionths, rounded up.
+fn up(nanos: i128, unit: i128) -> i128 {
+    nanos.div_euclid(unit) + i128::from(nanos.rem_euclid(unit) != 0)
+}
+
+fn bounded(number: i128) -> i64 {
+    i64::try_from(number).unwrap_or(if number < 0 { i64::MIN } else { i64::MAX })
+}
+
+/// The parts of a quantity's text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spelling<'t> {
+    /// True if a sign stands before the number.
+    pub signed: bool,
+    pub negative: bool,
+    /// The digits before the point; there may be none.
+    pub whole: &'t str,
+    /// The digits behind the point, when there is one; there may be none.
+    pub fraction: Option<&'t str>,
+    /// `Gi`, `m`, `e3`, or nothing.
+    pub suffix: &'t str,
+}
+
+impl<'t> Spelling<'t> {
+    /// Takes the text of a quantity apart. `None` when it is none.
+    pub fn of(text: &'t str) -> Option<Self> {
+        let rest = text.strip_prefix(['+', '-']).unwrap_or(text);
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let (number, suffix) = rest.split_at(end);
+        let (whole, fraction) = match number.split_once('.') {
+            Some((whole, fraction)) => (whole, Some(fraction)),
+            None => (number, None),
+        };
+        let digits = fraction.unwrap_or_default();
+        if digits.contains('.') || (whole.is_empty() && digits.is_empty()) {
+            return None;
+        }
+        Scale::of(suffix)?;
+        let signed = rest.len() < text.len();
+        Some(Self { signed, negative: text.starts_with('-'), whole, fraction, suffix })
     }
 }
 
@@ -129,7 +178,7 @@ impl Scale {
         scaled(product, power.saturating_sub(places).saturating_add(9))
     }
 
-    /// A fraction with so many digits that only its first twelve count.
+    /// A fraction with so many digits that only its first twelve count: the finest suffix, `n`, leaves three of them below a billionth.
     fn cut(self, whole: &str, fraction: &str) -> i128 {
         let mut kept: String = fraction.chars().take(12).collect();
         // Anything behind them rounds up.
@@ -186,6 +235,33 @@ mod tests {
         ] {
             assert_eq!(Quantity::of(&value).map(Quantity::milli), milli, "{value}");
         }
+    }
+
+    #[test]
+    fn spellings_keep_their_parts() {
+        let parts = |text| {
+            let Spelling { signed, negative, whole, fraction, suffix } = Spelling::of(text)?;
+            Some((signed, negative, whole, fraction, suffix))
+        };
+        assert_eq!(parts("1.5Gi"), Some((false, false, "1", Some("5"), "Gi")));
+        assert_eq!(parts("-5."), Some((true, true, "5", Some(""), "")));
+        assert_eq!(parts("+.5e-3"), Some((true, false, "", Some("5"), "e-3")));
+        for text in ["", ".", "8gi", "1e", "+-1", "1e99999999999999999999"] {
+            assert_eq!(parts(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn thousandths_round_up_away_from_a_fraction() {
+        for (text, milli, floor) in [("100u", 1, 0), ("1001u", 2, 0), ("-1500u", -1, -1), ("1.9", 1900, 1)] {
+            let quantity = Quantity::parse(text).unwrap();
+            assert_eq!(
+                (quantity.rounded_to_milli().nanos(), quantity.floor()),
+                (milli * MILLI, floor),
+                "{text}"
+            );
+        }
+        assert_eq!(Quantity::parse("100u").unwrap().times(3).milli(), 1);
     }
 
     #[test]
