@@ -216,6 +216,9 @@ func (j *judge) answer(ctx context.Context, asked *question) ([]answer, error) {
 		}
 		c.admit = append(c.admit, plugin)
 	}
+	for _, limits := range asked.Ranges {
+		legacyscheme.Scheme.Default(limits)
+	}
 	// The informers never start: what they know is put into them.
 	listed := c.factory.Core().V1()
 	for _, failed := range []error{
