@@ -22,16 +22,14 @@ mod networks;
 mod ready;
 mod registries;
 mod section;
-mod template;
 
 pub use calls::{first_body, gives_its_account, inline_pool, starts_empty};
-pub use fields::{CLOUD_PLATFORM_SCOPE, FIELDS, LABELS_ROLL, takes_hyperdisk_only};
+pub use fields::{CLOUD_PLATFORM_SCOPE, FIELDS, LABELS_ROLL, default_disk, takes_hyperdisk_only};
 pub use keys::{BlueGreen, Capacity, Kubelet, Linux, LocalSsd, Reservation, TenantAffinity};
 pub use networks::{NodeNetwork, PodNetwork};
 pub use ready::{allocatable_gpus, conditions, lacks_machines};
 pub use ready::{is_autoprovisioned, live_gpus, summary};
 pub use section::{DriverVersion, ForRequests, NodePool, Surge};
-pub use template::{has_other_device_plugin, settings};
 
 /// The usual duration of creating one with nodes, according to issues of Google's provider for Terraform.
 const USUAL: DurationEstimate = DurationEstimate { least: 90, most: 7 * 60 };

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::cluster::{autopilot, features};
-use super::node_pool::{has_other_device_plugin, inline_pool, settings};
+use super::node_pool::{default_disk, inline_pool};
 use crate::json::number;
 use crate::kubernetes::manifest::pod_specs;
 use crate::node_selection::CLASS_LABEL;
@@ -31,6 +31,9 @@ pub const GPU: &str = "nvidia.com/gpu";
 /// Labels that GKE sets on some nodes: where no pool has them, no new node does.
 const LABELS_OF_GKE: [&str; 3] =
     ["cloud.google.com/gke-accelerator", "cloud.google.com/gke-gpu", "cloud.google.com/gke-spot"];
+
+/// The label by which a pool keeps GKE's device plugin off its nodes. Source: NVIDIA's page "NVIDIA GPU Operator with Google GKE".
+const NO_DEVICE_PLUGIN: &str = "gke-no-default-nvidia-gpu-device-plugin";
 
 /// Sizes of boot disks that are proposed.
 const DISK_STEP_GB: u32 = 50;
@@ -184,7 +187,8 @@ impl<'r> Pools<'r> {
             let question = self.cluster.ask(&pod.requirements);
             let taken = self.cluster.nodes().filter(|(_, node)| question.takes(node));
             for id in taken.map(|(id, _)| id).collect::<Vec<_>>() {
-                self.cluster.bind(id, Bound::running(pod.requirements.clone()));
+                // The node is there: its number is from this cluster.
+                let _ = self.cluster.bind(id, Bound::running(pod.requirements.clone()));
             }
         }
     }
@@ -383,6 +387,20 @@ fn with_machine(pool: &Pool, own: &Machine, machine: &Machine) -> Option<Pool> {
         }
         _ => None,
     }
+}
+
+/// Returns the settings of a pool that decide on its pods. `has_gpu_taint` is true if GKE adds its taint to nodes with GPUs.
+fn settings(body: &Value, has_gpu_taint: bool) -> Pool {
+    let pool = Pool { gpu_taint: has_gpu_taint, ..Pool::read(body) };
+    match body["config"]["diskType"].is_null() {
+        true => Pool { disk_type: default_disk(&pool.machine_type).to_owned(), ..pool },
+        false => pool,
+    }
+}
+
+/// Returns true if others than GKE say how many GPUs the nodes of a pool have to give.
+fn has_other_device_plugin(body: &Value) -> bool {
+    body["config"]["labels"][NO_DEVICE_PLUGIN] == "true"
 }
 
 /// The zones of a pool's nodes, and whether they are known: GKE chooses three of a region.

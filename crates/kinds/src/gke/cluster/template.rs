@@ -13,7 +13,8 @@ pub fn features(body: &Value) -> Features {
             .as_array()
             .is_none_or(|components| !components.is_empty())
     };
-    let addons = &body["addonsConfig"];
+    let addon = |name: &str| body["addonsConfig"][name]["enabled"] == true;
+    let components = body["monitoringConfig"]["componentConfig"]["enableComponents"].as_array();
     Features {
         dataplane_v2: body["networkConfig"]["datapathProvider"] == "ADVANCED_DATAPATH",
         network_policy: body["networkPolicy"]["enabled"] == true,
@@ -21,7 +22,12 @@ pub fn features(body: &Value) -> Features {
         logging: collects(&body["loggingConfig"]),
         monitoring: collects(&body["monitoringConfig"]),
         managed_prometheus: body["monitoringConfig"]["managedPrometheusConfig"]["enabled"] != false,
-        node_local_dns: addons["dnsCacheConfig"]["enabled"] == true,
+        node_local_dns: addon("dnsCacheConfig"),
+        gcs_fuse_csi: addon("gcsFuseCsiDriverConfig"),
+        filestore_csi: addon("gcpFilestoreCsiDriverConfig"),
+        parallelstore_csi: addon("parallelstoreCsiDriverConfig"),
+        lustre_csi: addon("lustreCsiDriverConfig"),
+        dcgm: components.is_none_or(|components| components.iter().any(|component| component == "DCGM")),
         ..Features::default()
     }
 }
