@@ -199,12 +199,17 @@ impl<'r> Pools<'r> {
         if pod.node_selector.contains_key(CLASS_LABEL) {
             return Placement::Possible;
         }
-        let named = pod.node_selector.get(POOL_LABEL);
-        let pools = self.pools.iter().filter(|pool| named.is_none_or(|name| *name == pool.settings.name));
+        let name = pod.node_selector.get(POOL_LABEL);
+        let is_candidate = |pool: &&PoolNodes<'_>| name.is_none_or(|name| *name == pool.settings.name);
         let (question, mut near, mut refused) = (self.cluster.ask(pod), None, Vec::new());
-        for pool in pools {
+        // Reasons are texts: they are made only where no node takes it without them.
+        let sure = |node: &Node| question.takes(node) && question.verdict(node) == Fit::Fits;
+        if self.pools.iter().filter(is_candidate).flat_map(|pool| self.nodes(pool)).any(sure) {
+            return Placement::Possible;
+        }
+        for pool in self.pools.iter().filter(is_candidate) {
             let mut reasons = Vec::new();
-            for node in pool.nodes.iter().filter_map(|id| self.cluster.node(*id)) {
+            for node in self.nodes(pool) {
                 match question.verdict(node) {
                     Fit::Fits => return Placement::Possible,
                     Fit::Near(margins) => near = near.or(Some((pool, margins))),
@@ -222,9 +227,13 @@ impl<'r> Pools<'r> {
         }
         match near {
             Some((pool, margins)) => Placement::Near(pool, margins),
-            None if refused.is_empty() || self.has_other_nodes && named.is_none() => Placement::Possible,
+            None if refused.is_empty() || self.has_other_nodes && name.is_none() => Placement::Possible,
             None => Placement::Impossible(refused),
         }
+    }
+
+    fn nodes(&self, pool: &PoolNodes<'_>) -> impl Iterator<Item = &Node> {
+        pool.nodes.iter().filter_map(|id| self.cluster.node(*id))
     }
 
     /// Returns the pool of a name.

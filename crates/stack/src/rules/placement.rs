@@ -1,6 +1,6 @@
 //! Pods that no node of the stack's pools takes, by the rules of kube-scheduler.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::rules::{Context, queues};
 use crate::{Nodes, lower};
@@ -64,9 +64,11 @@ fn shortages(pools: &Pools<'_>, templates: &[PodTemplate<'_>], context: &Context
     let mut sections = context.pods();
     sections
         .retain(|pods| pods.role != Role::Requested && pods.replicas > 0 && !waiting.contains(&pods.path));
+    let origin = |pod: &PodTemplate<'_>| pod.resource.origin_of(&pod.path.key("spec"));
+    let by_section: BTreeMap<FieldPath, &PodTemplate<'_>> =
+        templates.iter().map(|pod| (origin(pod), pod)).collect();
     let requirements = |pods: &Pods<'_>| {
-        let origin = |pod: &&PodTemplate<'_>| pod.resource.origin_of(&pod.path.key("spec")) == pods.path;
-        let mut requirements = templates.iter().find(origin)?.requirements.clone();
+        let mut requirements = by_section.get(&pods.path)?.requirements.clone();
         requirements.spread.clear();
         Some(requirements)
     };
