@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{CheckRun, DaskCluster, Kueue, Queue, Sources, Ssh, Stack};
+use super::{DaskCluster, Kueue, Queue, Sources, Ssh, Stack};
 use kinds::scope::{DaskFacts, QueueFacts, Scope};
 use kinds::section::{external_sections, managed};
 use model::address::{Address, Segment};
@@ -199,7 +199,7 @@ pub fn scope(stack: &Stack, simulated: bool) -> Scope {
             .check
             .iter()
             // Clusters wait for checks of their pools; those of a cluster come after it.
-            .filter(|(_, check)| check.run == CheckRun::CudaVectoradd)
+            .filter(|(_, check)| check.run.is_of_pool())
             .map(|(key, check)| (Address::of("check", key), check.pool.clone()))
             .collect(),
         namespaces: stack

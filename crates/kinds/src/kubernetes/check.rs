@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::driver_path;
 use crate::json::text;
 use crate::kind::{ChangeContext, Kind, PodSource};
 use crate::kubernetes::calls::create_call;
@@ -56,11 +57,11 @@ pub struct Check {
     /// The namespace of its Pod. Default `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// With `dask-sum` and `bandwidth`, and with `cuda-vectoradd` on hosts: the key of the Dask cluster that computes. Default the only
-    /// one of the file.
+    /// With `dask-sum` and `bandwidth`, and with `cuda-vectoradd` and `cudf` on hosts: the key of the Dask cluster that computes. With `cudf`
+    /// on Kubernetes: that whose image is tried. Default the only one of the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
-    /// The image, instead of the check's own; that of `dask-sum` and `bandwidth` is the cluster's.
+    /// The image, instead of the check's own; that of `dask-sum`, `bandwidth` and `cudf` is the cluster's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// With `bandwidth`: bytes a second that each measured connection must have: `"500M"`, `"1Gi"`. Default any: the numbers are shown.
@@ -92,6 +93,9 @@ pub enum CheckRun {
     /// Vectors are added on GPUs. In a cluster NVIDIA's sample on one GPU, whose log must say `Test PASSED`; on hosts every worker of
     /// a Dask cluster that has GPUs, with the cupy or numba of its environment.
     CudaVectoradd,
+    /// cuDF is imported and computes, on a GPU. In a cluster a Pod with the workers' image does so before the workers are made, and finds
+    /// the driver as they will; on hosts every worker of a Dask cluster that has GPUs.
+    Cudf,
     /// A Dask client submits ten tasks to a Dask cluster of the file, which must add up to 45. On Kubernetes and on hosts.
     DaskSum,
     /// A Dask client has workers of a Dask cluster send 32 MiB to each other, and says how many bytes a second that is: a wrong
@@ -106,12 +110,24 @@ impl CheckRun {
             Self::DaskSum => Some(SUM),
             Self::Bandwidth => Some(BANDWIDTH),
             Self::CudaVectoradd if on_hosts => Some(dask_check::VECTORADD),
-            Self::CudaVectoradd => None,
+            Self::Cudf if on_hosts => Some(dask_check::CUDF_ON_WORKERS),
+            Self::CudaVectoradd | Self::Cudf => None,
         }
+    }
+
+    /// Returns true for a check of the GPUs of a pool, in a Pod of its own, before anything else runs there.
+    pub fn is_of_pool(self) -> bool {
+        matches!(self, Self::CudaVectoradd | Self::Cudf)
     }
 }
 
 impl Check {
+    /// Returns true if the check uses a Dask cluster of the file: its scheduler, or its image.
+    pub fn uses_cluster(&self, on_hosts: bool) -> bool {
+        let takes_image = self.run == CheckRun::Cudf && (self.image.is_none() || self.cluster.is_some());
+        takes_image || self.run.program(on_hosts).is_some()
+    }
+
     /// Returns `min` as a number.
     pub fn least(&self) -> Option<u64> {
         let min = self.min.as_deref().and_then(Quantity::parse)?;
@@ -125,10 +141,15 @@ pub fn lower(key: &str, section: &Check, scope: &Scope) -> Resource {
     let Check { run, pool, machines, namespace, cluster, image, min: _, depends_on: named } = section;
     let namespace = namespace.as_deref().unwrap_or("default");
     let program = run.program(scope.target.is_on_hosts());
-    let cluster = program.and_then(|_| scope.dask_cluster(cluster.as_deref()));
-    let (mut spec, annotations) = match program {
-        None => (vectoradd(image.as_deref()), Value::Null),
-        Some(program) => client(program, section, cluster, scope),
+    let named_cluster = scope.dask_cluster(cluster.as_deref());
+    let cluster = named_cluster.filter(|_| program.is_some());
+    let (mut spec, annotations) = match (program, run) {
+        (Some(program), _) => client(program, section, cluster, scope),
+        (None, CheckRun::Cudf) => {
+            let image = image.as_deref().or(named_cluster.map(|facts| facts.image.as_str()));
+            (cudf(image.unwrap_or_default(), scope), Value::Null)
+        }
+        (None, _) => (vectoradd(image.as_deref()), Value::Null),
     };
     let facts = pool.as_ref().and_then(|pool| scope.pool(pool));
     if let Some(facts) = facts {
@@ -229,14 +250,24 @@ fn on_machines(pod: &Value) -> String {
 }
 
 fn vectoradd(image: Option<&str>) -> Value {
+    on_gpu(json!({ "name": "cuda-vectoradd", "image": image.unwrap_or(VECTORADD) }))
+}
+
+fn cudf(image: &str, scope: &Scope) -> Value {
+    let mut container = dask_check::container(dask_check::CUDF, image);
+    if driver_path::is_needed(scope) {
+        driver_path::add(&mut container);
+    }
+    on_gpu(container)
+}
+
+/// Returns a pod whose container gets a GPU.
+fn on_gpu(mut container: Value) -> Value {
+    container["resources"] = json!({ "limits": { "nvidia.com/gpu": "1" } });
     json!({
         // OnFailure would hide a failing GPU behind restarts.
         "restartPolicy": "Never",
-        "containers": [{
-            "name": "cuda-vectoradd",
-            "image": image.unwrap_or(VECTORADD),
-            "resources": { "limits": { "nvidia.com/gpu": "1" } },
-        }],
+        "containers": [container],
         "tolerations": [{ "key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule" }],
     })
 }

@@ -48,10 +48,21 @@ pub const BANDWIDTH: Program =
 pub const VECTORADD: Program =
     Program { name: "cuda-vectoradd", passed: "Test PASSED", text: program!("dask_check/vectoradd.py") };
 
+/// The cuDF check on hosts, where the workers have their environment.
+pub const CUDF_ON_WORKERS: Program =
+    Program { name: CUDF.name, passed: CUDF.passed, text: program!("dask_check/cudf_on_workers.py") };
+
+/// The cuDF check of a pod of its own.
+pub const CUDF: Program =
+    Program { name: "cudf", passed: "cudf: computed", text: include_str!("dask_check/cudf.py") };
+
 /// Returns the line that the log of a check's pod must have; `None` for other checks.
 pub fn passed(pod: &Value) -> Option<&'static str> {
     let name = text(&pod["spec"]["containers"][0]["name"]);
-    [SUM, BANDWIDTH, VECTORADD].into_iter().find(|program| program.name == name).map(|program| program.passed)
+    [SUM, BANDWIDTH, VECTORADD, CUDF]
+        .into_iter()
+        .find(|program| program.name == name)
+        .map(|program| program.passed)
 }
 
 fn variables(cluster: &DaskFacts, least: Option<u64>) -> Value {
@@ -72,6 +83,11 @@ pub fn in_cluster(program: Program, cluster: &DaskFacts, least: Option<u64>) -> 
             "env": variables(cluster, least),
         }],
     })
+}
+
+/// Returns the container that runs it in a pod of its own.
+pub fn container(program: Program, image: &str) -> Value {
+    json!({ "name": program.name, "image": image, "args": ["python", "-c", program.text] })
 }
 
 /// Returns the spec of the pod that runs it on a host, and the annotations that name the cluster.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::rules::machines::{Gpus, gpus_of};
 use crate::rules::{Context, counted, queues};
-use crate::{CheckRun, Nodes, Stack};
+use crate::{Nodes, Stack};
 use kinds::dask::operator::KNOWN;
 use kinds::kubernetes::bundle;
 use kinds::scope::OPERATOR_NAME;
@@ -202,9 +202,9 @@ pub(crate) fn environments_have_names(context: &mut Context<'_>) {
     }
 }
 
-/// A CUDA check needs a GPU.
+/// A check of GPUs needs one.
 pub(crate) fn checks_have_gpus(context: &mut Context<'_>) {
-    for (path, check) in context.checks().filter(|(_, check)| check.run == CheckRun::CudaVectoradd) {
+    for (path, check) in context.checks().filter(|(_, check)| check.run.is_of_pool()) {
         let Some(name) = &check.pool else { continue };
         let Some(pool) = context.pool(name) else { continue };
         if gpus_of(pool).is_some_and(|gpus| gpus.allocatable == 0) {

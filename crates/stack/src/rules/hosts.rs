@@ -585,15 +585,15 @@ pub(crate) fn checks_have_a_cluster(context: &mut Context<'_>) {
     let stack: &Stack = context.stack;
     let on_hosts = stack.is_on_hosts();
     for (path, check) in context.checks() {
-        let finding = match (check.run.program(on_hosts), &check.cluster) {
-            (None, None) => continue,
-            (None, Some(_)) => {
+        let finding = match (check.uses_cluster(on_hosts), &check.cluster) {
+            (false, None) => continue,
+            (false, Some(_)) => {
                 let message = format!("`{path}` runs on a GPU, not in a Dask cluster");
                 Diagnostic::error(Code::CheckCluster, message)
                     .at_value(path.key("cluster"), "not used")
                     .help("remove it, or set `run = \"dask-sum\"`")
             }
-            (Some(_), Some(name)) => {
+            (true, Some(name)) => {
                 let place = path.key("cluster");
                 let keys = context.keys("dask_cluster", stack.dask_cluster.keys());
                 if keys.contains(&name.as_str()) {
@@ -607,7 +607,7 @@ pub(crate) fn checks_have_a_cluster(context: &mut Context<'_>) {
                 let message = format!("there is no Dask cluster `{name}`");
                 Diagnostic::error(Code::CheckCluster, message).at_value(place, "").help(help)
             }
-            (Some(_), None) => {
+            (true, None) => {
                 let keys = context.keys("dask_cluster", stack.dask_cluster.keys());
                 if keys.len() == 1 {
                     continue;
@@ -653,7 +653,7 @@ pub(crate) fn least_bandwidths_are_numbers(context: &mut Context<'_>) {
 pub(crate) fn images_of_checks_are_known(context: &mut Context<'_>) {
     let stack: &Stack = context.stack;
     let on_hosts = stack.is_on_hosts();
-    for (path, check) in context.checks().filter(|(_, check)| check.run.program(on_hosts).is_some()) {
+    for (path, check) in context.checks().filter(|(_, check)| check.uses_cluster(on_hosts)) {
         let found = match &check.cluster {
             Some(name) => stack.dask_cluster.get_key_value(name),
             None => stack.dask_cluster.iter().next().filter(|_| stack.dask_cluster.len() == 1),
