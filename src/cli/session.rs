@@ -10,8 +10,8 @@ use crate::cli::access::{self, MessageDetail};
 use crate::cli::readiness::read_readiness;
 use crate::cli::sandbox_folder;
 use crate::cli::settings::{Access, Failure, Settings};
-use live::cascade_scope::read_scope;
 use live::connection::{Connection, InProcess, Options as Connect};
+use live::deletion_scope::read_scope;
 use live::gke::GkeAccess;
 use live::kube::{InsecureAccess, KubeconfigAccess, KubeconfigReferences};
 use live::{ApiError, read::read};
@@ -190,9 +190,9 @@ impl Session {
             read_scope(&*link.connection, (&mut read.world, &read.listed), &scope, request.parallelism).await;
             plan = self.plan_with(&read.world, request, Baseline::Live)?;
         }
-        let waits = readiness::kept(&plan, &read.world);
+        let waits = readiness::waits_of_kept(&plan, &read.world);
         let found = read_readiness(&*link.connection, &read.world, &waits, request.parallelism).await;
-        readiness::tell(&mut plan, found);
+        readiness::add_notes(&mut plan, found);
         drop_in_background(read.world);
         Ok(plan)
     }
@@ -204,14 +204,14 @@ impl Session {
     pub async fn scale(
         &self,
         link: &Link,
-        wish: &ScaleRequest<'_>,
+        scale: &ScaleRequest<'_>,
         parallelism: usize,
     ) -> Result<Plan, Failure> {
-        let selection = Selection { targets: vec![wish.address.to_string()], excludes: Vec::new() };
+        let selection = Selection { targets: vec![scale.address.to_string()], excludes: Vec::new() };
         let request = PlanRequest { selection, parallelism, ..PlanRequest::new(Mode::Apply) };
         let read = self.read(link, parallelism).await;
         let plan = self
-            .with_inputs(&read.world, &request, Baseline::Live, |inputs| plan::scale::scale(inputs, wish));
+            .with_inputs(&read.world, &request, Baseline::Live, |inputs| plan::scale::scale(inputs, scale));
         let plan = plan.map_err(|failure| self.read_failure(failure, read.error.as_ref()))?;
         Ok(plan)
     }
@@ -538,7 +538,7 @@ impl Link {
             endpoint: target.endpoint,
             kubernetes,
             hosts: target.hosts.clone(),
-            removed_hosts: target.gone.clone(),
+            gone_hosts: target.gone.clone(),
             in_process_kubernetes: in_process,
         };
         Ok(Self { connection: Arc::new(Connection::new(options)), sandbox: task })

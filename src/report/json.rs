@@ -249,13 +249,13 @@ fn planned(wanted: &ByIdentity<'_>, change: &Change, view: &View<'_>) -> Planned
 }
 
 fn drifted_change(drift: &Drifts) -> PlannedChange {
-    let Drifts { address, identity, kind, drift_kind: what, fields, external, location } = drift;
+    let Drifts { address, identity, kind, drift_kind: what, fields, set_by_others, location } = drift;
     let action = match what {
         DriftKind::Changed | DriftKind::OwnershipRemoved => Action::Update,
         DriftKind::Deleted => Action::Delete,
         DriftKind::Replaced(_) => Action::Replace,
     };
-    let fields = fields.iter().chain(external).map(|field| swapped(field_at(field, location.clone())));
+    let fields = fields.iter().chain(set_by_others).map(|field| swapped(field_at(field, location.clone())));
     PlannedChange {
         resource: thing_of(address, identity, kind.as_str()),
         action: words(action).verb,

@@ -245,7 +245,7 @@ impl<'a> ChangeRun<'a> {
     async fn idle(&mut self, wait: &Await) -> Result<Readiness, Outcome> {
         let readiness = match dask::idle_wait::idle_query(wait) {
             Some(IdleQuery::Job(job)) => match self.read_once(job.api, &job.path).await {
-                Ok(job) => return Ok(dask::idle_wait::judge_job(&job)),
+                Ok(job) => return Ok(dask::idle_wait::job_readiness(&job)),
                 Err(error) => unreadable(&error, "the state of the job")?,
             },
             Some(IdleQuery::Scheduler { pods, counts, service }) => {

@@ -134,7 +134,8 @@ pub fn lower(needed: &[Needed], scope: &Scope) -> Vec<Resource> {
             .iter()
             .map(|needed| (needed.variable.to_owned(), json!(format!("{VARIABLE}{}", needed.variable))))
             .collect();
-        let place = |needed: &&Needed| (FieldPath::keys(["data", needed.variable]), needed.origin.clone());
+        let provenance =
+            |needed: &&Needed| (FieldPath::keys(["data", needed.variable]), needed.origin.clone());
         Resource {
             address: own_address(&scope.owner, namespace),
             kind: KindId::Object,
@@ -152,7 +153,7 @@ pub fn lower(needed: &[Needed], scope: &Scope) -> Vec<Resource> {
             create_only: Value::Null,
             origin: here.first().map(|first| first.origin.clone()).unwrap_or_default(),
             // Of several places that ask for one variable the first counts.
-            provenance: here.iter().rev().map(place).collect(),
+            provenance: here.iter().rev().map(provenance).collect(),
             depends_on: scope.in_namespace(namespace),
             protect: false,
             recreation: Recreation::Always,

@@ -60,13 +60,13 @@ pub const DIRECTIVE: &str = "$patch";
 pub fn merge_pod(
     pod: &mut Value,
     given: Option<&Pod>,
-    place: &FieldPath,
+    path: &FieldPath,
     origin: &FieldPath,
     provenance: &mut Vec<(FieldPath, FieldPath)>,
 ) {
     let Some(Pod(given)) = given else { return };
     let schema = schema::definition("io.k8s.api.core.v1.PodSpec");
-    strategic_merge(pod, given, schema.as_ref(), place, origin, provenance);
+    strategic_merge(pod, given, schema.as_ref(), path, origin, provenance);
 }
 
 /// Merges as [`merge_pod`] does, into anything with a schema.
@@ -74,11 +74,11 @@ pub fn strategic_merge(
     value: &mut Value,
     given: &Value,
     schema: Option<&Schema>,
-    place: &FieldPath,
+    path: &FieldPath,
     origin: &FieldPath,
     provenance: &mut Vec<(FieldPath, FieldPath)>,
 ) {
-    *value = Merge { provenance }.value(Some(value), given, schema, place, origin);
+    *value = Merge { provenance }.value(Some(value), given, schema, path, origin);
 }
 
 struct Merge<'a> {
@@ -152,8 +152,8 @@ impl Merge<'_> {
         let gone = |item: &&Value| over.iter().any(|other| is_deleted(other) && same(item, other));
         let mut merged: Vec<Value> = base.iter().filter(|item| !gone(item)).cloned().collect();
         let items = schema.and_then(Schema::items);
-        for (place, item) in over.iter().enumerate().filter(|(_, item)| !is_deleted(item)) {
-            let from = from.index(place);
+        for (index, item) in over.iter().enumerate().filter(|(_, item)| !is_deleted(item)) {
+            let from = from.index(index);
             let found = merged.iter().position(|other| same(other, item));
             let at = at.index(found.unwrap_or(merged.len()));
             let base = found.map(|found| merged[found].clone());
@@ -168,8 +168,8 @@ impl Merge<'_> {
 
     fn added(&mut self, base: &[Value], over: &[Value], at: &FieldPath, from: &FieldPath) -> Value {
         let mut merged = base.to_vec();
-        for (place, item) in over.iter().enumerate().filter(|(_, item)| !base.contains(item)) {
-            let value = self.taken(item, &at.index(merged.len()), &from.index(place));
+        for (index, item) in over.iter().enumerate().filter(|(_, item)| !base.contains(item)) {
+            let value = self.taken(item, &at.index(merged.len()), &from.index(index));
             merged.push(value);
         }
         Value::Array(merged)
@@ -211,8 +211,8 @@ mod tests {
     fn laid(base: &Value, over: Value) -> (Value, Vec<String>) {
         let mut pod = base.clone();
         let mut provenance = Vec::new();
-        let (place, origin) = (FieldPath::keys(["spec"]), FieldPath::keys(["pod"]));
-        merge_pod(&mut pod, Some(&Pod(over)), &place, &origin, &mut provenance);
+        let (path, origin) = (FieldPath::keys(["spec"]), FieldPath::keys(["pod"]));
+        merge_pod(&mut pod, Some(&Pod(over)), &path, &origin, &mut provenance);
         (pod, provenance.iter().map(|(at, from)| format!("{at} <- {from}")).collect())
     }
 

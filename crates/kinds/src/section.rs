@@ -115,20 +115,20 @@ impl PodKeys {
         ["labels", "annotations"].map(|key| (part.key("metadata").key(key), section.key(key)))
     }
 
-    /// Merges labels, annotations and the table `pod` into a part of a body, which has `metadata` and `spec`. `place`
+    /// Merges labels, annotations and the table `pod` into a part of a body, which has `metadata` and `spec`. `path`
     /// is the path of the part in the body, `section` that of the keys in the stack file. The paths of the merged
     /// fields are added to `provenance`.
     pub fn merge_into(
         &self,
         part: &mut Value,
-        place: &FieldPath,
+        path: &FieldPath,
         section: &FieldPath,
         provenance: &mut Vec<(FieldPath, FieldPath)>,
     ) {
         self.add_metadata(part);
-        provenance.extend(Self::metadata_provenance(place, section));
+        provenance.extend(Self::metadata_provenance(path, section));
         let (pod, from) = (&mut part["spec"], section.key("pod"));
-        pod::merge_pod(pod, self.pod.as_ref(), &place.key("spec"), &from, provenance);
+        pod::merge_pod(pod, self.pod.as_ref(), &path.key("spec"), &from, provenance);
         if let Some(Pod(given)) = self.pod.as_ref().filter(|_| self.has_security_defaults()) {
             security_defaults::remove_conflicts(pod, given);
         }

@@ -334,7 +334,7 @@ pub enum DriverInstall {
 }
 
 /// The most hosts that one name may stand for.
-const MOST_HOSTS: u32 = 1000;
+const MAX_HOSTS: u32 = 1000;
 
 /// Returns `gpu1` to `gpu4` for `gpu[1-4]`, and `gpu01` to `gpu12` for `gpu[01-12]`.
 pub fn host_names(text: &str) -> Vec<String> {
@@ -344,7 +344,7 @@ pub fn host_names(text: &str) -> Vec<String> {
     let Some((first, last)) = range.split_once('-') else { return whole() };
     let width = first.len();
     let (Ok(first), Ok(last)) = (first.parse::<u32>(), last.parse::<u32>()) else { return whole() };
-    if last < first || last - first >= MOST_HOSTS {
+    if last < first || last - first >= MAX_HOSTS {
         return whole();
     }
     (first..=last).map(|number| format!("{before}{number:0width$}{after}")).collect()

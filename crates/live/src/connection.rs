@@ -34,7 +34,7 @@ pub struct Options {
     /// The hosts of a stack without Kubernetes.
     pub hosts: Vec<Host>,
     /// Hosts that do not exist any more.
-    pub removed_hosts: Vec<String>,
+    pub gone_hosts: Vec<String>,
     /// Kubernetes APIs in this process, which take precedence over the network.
     pub in_process_kubernetes: Option<InProcess>,
 }
@@ -65,7 +65,7 @@ impl fmt::Debug for Connection {
 
 impl Connection {
     pub fn new(options: Options) -> Self {
-        let Options { gke, cluster, endpoint, kubernetes, hosts, removed_hosts, in_process_kubernetes } =
+        let Options { gke, cluster, endpoint, kubernetes, hosts, gone_hosts, in_process_kubernetes } =
             options;
         let credentials = Arc::<Credentials>::default();
         Self {
@@ -76,7 +76,7 @@ impl Connection {
             kubeconfig: kubernetes,
             in_process: in_process_kubernetes,
             kubernetes: Mutex::new(None),
-            fleet: Fleet::of(&hosts, removed_hosts),
+            fleet: Fleet::of(&hosts, gone_hosts),
         }
     }
 
@@ -281,7 +281,7 @@ mod tests {
             endpoint: Endpoint::Auto,
             kubernetes: None,
             hosts: Vec::new(),
-            removed_hosts: Vec::new(),
+            gone_hosts: Vec::new(),
             in_process_kubernetes: Some(find),
         })
     }

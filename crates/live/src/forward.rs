@@ -320,26 +320,26 @@ impl ApiError {
 mod tests {
     use super::*;
 
-    fn place(pod: &str) -> TargetPod {
+    fn target(pod: &str) -> TargetPod {
         TargetPod { namespace: "n".into(), pod: pod.into(), uid: format!("uid-{pod}"), ports: vec![8786] }
     }
 
     #[test]
     fn what_is_connected_is_cut_when_it_leads_nowhere() {
         let none = || Err("there is no pod yet".to_owned());
-        assert_eq!(pod_change(&Ok(place("a")), Ok(place("a")), false), (None, false));
-        let (change, cut) = pod_change(&Ok(place("a")), Ok(place("a")), true);
+        assert_eq!(pod_change(&Ok(target("a")), Ok(target("a")), false), (None, false));
+        let (change, cut) = pod_change(&Ok(target("a")), Ok(target("a")), true);
         assert!(cut && change.unwrap().1.is_empty(), "after an outage");
-        let (change, cut) = pod_change(&Ok(place("a")), Ok(place("b")), false);
+        let (change, cut) = pod_change(&Ok(target("a")), Ok(target("b")), false);
         let gone = ForwardEvent::PodGone("pod a no longer exists".into());
-        assert_eq!((change.unwrap().1, cut), (vec![gone, ForwardEvent::PodFound(place("b"))], true));
-        let (change, cut) = pod_change(&Ok(place("a")), none(), false);
+        assert_eq!((change.unwrap().1, cut), (vec![gone, ForwardEvent::PodFound(target("b"))], true));
+        let (change, cut) = pod_change(&Ok(target("a")), none(), false);
         assert_eq!(
             (change.unwrap().1, cut),
             (vec![ForwardEvent::PodGone("there is no pod yet".into())], true)
         );
-        let (change, cut) = pod_change(&none(), Ok(place("b")), false);
-        assert_eq!((change.unwrap().1, cut), (vec![ForwardEvent::PodFound(place("b"))], false));
+        let (change, cut) = pod_change(&none(), Ok(target("b")), false);
+        assert_eq!((change.unwrap().1, cut), (vec![ForwardEvent::PodFound(target("b"))], false));
     }
 
     #[tokio::test]

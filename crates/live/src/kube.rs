@@ -34,10 +34,10 @@ use crate::{ApiError, ErrorClass, Request};
 use model::resource::Api;
 
 /// The most bytes of a kubeconfig. Large ones have the credentials of a hundred clusters.
-const LARGEST_KUBECONFIG: u64 = 16 * 1024 * 1024;
+const MAX_KUBECONFIG_BYTES: u64 = 16 * 1024 * 1024;
 
 /// The most bytes of an error response that are read.
-const LARGEST_REFUSAL: usize = 64 * 1024;
+const MAX_ERROR_BYTES: usize = 64 * 1024;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KubeconfigAccess {
@@ -63,7 +63,7 @@ impl KubeconfigAccess {
         let Some(path) = &self.path else { return Kubeconfig::read() };
         let unread = |error: io::Error| KubeconfigError::ReadConfig(error, path.clone());
         let about = std::fs::metadata(path).map_err(unread)?;
-        if !about.is_file() || about.len() > LARGEST_KUBECONFIG {
+        if !about.is_file() || about.len() > MAX_KUBECONFIG_BYTES {
             let why = "it is not a regular file, or too large for a kubeconfig";
             return Err(unread(io::Error::new(io::ErrorKind::InvalidInput, why)));
         }
@@ -467,7 +467,7 @@ impl Kubernetes {
         let mut body = Vec::new();
         while let Some(Ok(more)) = bytes.next().await {
             body.extend_from_slice(&more);
-            if body.len() > LARGEST_REFUSAL {
+            if body.len() > MAX_ERROR_BYTES {
                 break;
             }
         }

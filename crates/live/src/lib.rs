@@ -13,10 +13,10 @@
 pub mod admission;
 pub mod answer;
 mod batch;
-pub mod cascade_scope;
 pub mod connection;
 pub mod credentials;
 pub mod dask;
+pub mod deletion_scope;
 pub mod denial;
 pub mod endpoint;
 pub mod environment;

@@ -116,12 +116,12 @@ impl<'a> ListQuery<'a> {
     fn for_collections(collections: &'a Collections) -> Vec<Self> {
         let mut queries = Vec::new();
         let mut namespaces: BTreeMap<&Gvk, BTreeSet<&str>> = BTreeMap::new();
-        for (gvk, place) in collections {
-            match place {
+        for (gvk, namespace) in collections {
+            match namespace {
                 Some(namespace) if gvk.kind != "Secret" => {
                     namespaces.entry(gvk).or_default().insert(namespace);
                 }
-                place => queries.push(Self::Collection(gvk, place.as_deref())),
+                namespace => queries.push(Self::Collection(gvk, namespace.as_deref())),
             }
         }
         for (gvk, namespaces) in namespaces {

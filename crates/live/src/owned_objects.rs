@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use futures::StreamExt as _;
 use serde_json::Value;
 
-use crate::cascade_scope::{DiscoveryError, ListableKinds, listable_kinds};
+use crate::deletion_scope::{DiscoveryError, ListableKinds, listable_kinds};
 use crate::list::{is_applied_by, list_labelled};
 use crate::served_kinds::Served;
 use crate::shape::is_built_in;

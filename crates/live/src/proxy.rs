@@ -27,9 +27,9 @@ pub fn proxy_for(env: Env<'_>, server: &http::Uri) -> Option<http::Uri> {
         .https(any(["HTTPS_PROXY", "https_proxy"]))
         .build();
     let proxy = matcher.intercept(server)?;
-    let (scheme, place) = (proxy.uri().scheme_str()?, proxy.uri().authority()?);
+    let (scheme, authority) = (proxy.uri().scheme_str()?, proxy.uri().authority()?);
     let user = user(&proxy).map(|(user, password)| format!("{}:{}@", encoded(&user), encoded(&password)));
-    format!("{scheme}://{}{place}/", user.unwrap_or_default()).parse().ok()
+    format!("{scheme}://{}{authority}/", user.unwrap_or_default()).parse().ok()
 }
 
 /// The default port of a SOCKS proxy. Source: RFC 1928.
@@ -48,15 +48,18 @@ pub fn for_kube(proxy: http::Uri) -> Result<http::Uri, String> {
     if !is_socks5(&proxy) {
         return Ok(proxy);
     }
-    let place = proxy.authority().map(http::uri::Authority::as_str).unwrap_or_default();
-    if let Some((_, place)) = place.rsplit_once('@') {
+    let authority = proxy.authority().map(http::uri::Authority::as_str).unwrap_or_default();
+    if let Some((_, authority)) = authority.rsplit_once('@') {
         return Err(format!(
-            "its proxy socks5://{place} cannot be used: user and password of a SOCKS proxy are not sent to it; use \
+            "its proxy socks5://{authority} cannot be used: user and password of a SOCKS proxy are not sent to it; use \
              one that asks for neither, or an HTTP proxy"
         ));
     }
-    let place = if proxy.port().is_some() { place.to_owned() } else { format!("{place}:{SOCKS_PORT}") };
-    format!("socks5://{place}/").parse().map_err(|_| format!("its proxy socks5://{place} is not a URL"))
+    let authority =
+        if proxy.port().is_some() { authority.to_owned() } else { format!("{authority}:{SOCKS_PORT}") };
+    format!("socks5://{authority}/")
+        .parse()
+        .map_err(|_| format!("its proxy socks5://{authority} is not a URL"))
 }
 
 /// Returns a client for Google's servers that uses the environment's proxies, under the same rules as the client for clusters.
@@ -220,9 +223,10 @@ pub struct UsedProxy {
 
 impl UsedProxy {
     pub fn new(proxy: &http::Uri, source: &'static str) -> Self {
-        let place = proxy.authority().map(|place| place.as_str().rsplit('@').next().unwrap_or_default());
+        let authority =
+            proxy.authority().map(|authority| authority.as_str().rsplit('@').next().unwrap_or_default());
         let scheme = proxy.scheme_str().unwrap_or("http");
-        Self { proxy: format!("{scheme}://{}", place.unwrap_or("?")), source }
+        Self { proxy: format!("{scheme}://{}", authority.unwrap_or("?")), source }
     }
 
     /// Explains a failed connection to a server through this proxy.

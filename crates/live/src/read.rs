@@ -34,7 +34,7 @@ pub async fn read(api: &dyn LiveApi, read_set: &ReadSet, parallelism: usize) -> 
     if let Some(name) = &read_set.cluster {
         match get(api, Request::get(Api::Gke, format!("/v1/{}", name.path()))).await {
             Err(error) if says_absent(&error, name) => {
-                match crate::cascade_scope::find_other_clusters(api, name, &read_set.owner).await {
+                match crate::deletion_scope::find_other_clusters(api, name, &read_set.owner).await {
                     Ok(elsewhere) => reading.world.other_clusters = elsewhere,
                     Err(error) => reading.set_unreadable(error),
                 }
@@ -248,10 +248,10 @@ fn instances_of_own_kinds(
     known: &Collections,
     manager: &str,
 ) -> Collections {
-    let definitions = objects.iter().filter(|(object, live)| {
+    let crds = objects.iter().filter(|(object, live)| {
         object.gvk.kind == "CustomResourceDefinition" && is_applied_by(live, manager)
     });
-    let kinds = definitions.filter_map(|(_, live)| {
+    let kinds = crds.filter_map(|(_, live)| {
         let spec = &live["spec"];
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let gvk = Gvk {
@@ -480,7 +480,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_served_in_several_versions_is_read_once_and_as_it_is_asked_for() {
         let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?limit=500";
-        let definition = json!({
+        let crd = json!({
             "metadata": { "name": "queues.example.com", "uid": "crd",
                 "managedFields": [{ "manager": "dask-infra/", "operation": "Apply" }] },
             "spec": { "group": "example.com", "names": { "kind": "Queue", "plural": "queues" }, "versions": [
@@ -516,7 +516,7 @@ mod tests {
             Fixed(BTreeMap::from([
                 (CLUSTER, Ok(cluster())),
                 (RECORD, record(recorded)),
-                (crds, Ok(json!({ "items": [definition.clone()] }))),
+                (crds, Ok(json!({ "items": [crd.clone()] }))),
                 (
                     "/apis",
                     Ok(json!({ "groups": [
@@ -532,7 +532,7 @@ mod tests {
                 ("/apis/example.com/v1beta1/queues?limit=500", both("v1beta1")),
             ]))
         };
-        let definitions = (
+        let crds = (
             Gvk {
                 group: "apiextensions.k8s.io".into(),
                 ..gvk("customresourcedefinitions", "CustomResourceDefinition")
@@ -550,7 +550,7 @@ mod tests {
         ] {
             let mut read_set = ReadSet { collections: BTreeSet::new(), ..with_record() };
             read_set.collections.extend(asked.map(|version| (queues(version), Some("n".to_owned()))));
-            read_set.collections.extend(instances_of_own_kinds.then(|| definitions.clone()));
+            read_set.collections.extend(instances_of_own_kinds.then(|| crds.clone()));
             if apart {
                 let (gvk, namespace) = (queues("v1"), Some("n".into()));
                 read_set.single_objects.push(ObjectId { gvk, namespace, name: "new".into() });

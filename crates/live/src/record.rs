@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::list::is_applied_by;
 use crate::retry::{self, RetryPolicy};
-use crate::{ApiError, ErrorClass, LiveApi, MANAGER, Request, cascade_scope};
+use crate::{ApiError, ErrorClass, LiveApi, MANAGER, Request, deletion_scope};
 pub use model::record::is_part;
 use model::record::{DIGEST, NAMESPACE, Record, Unusable, is_part_of};
 use model::resource::{Api, Method, OBJECT_LABEL_MANAGED_BY, ObjectId};
@@ -57,11 +57,11 @@ impl StoredRecord {
 pub async fn fetch(
     api: &dyn LiveApi,
     record_id: &ObjectId,
-    patience: RetryPolicy,
+    policy: RetryPolicy,
 ) -> Result<StoredRecord, ApiError> {
     let mut again = true;
     loop {
-        let Some(first) = get(api, record_id, patience).await? else { return Ok(StoredRecord::Absent) };
+        let Some(first) = get(api, record_id, policy).await? else { return Ok(StoredRecord::Absent) };
         if !holds_record(&first) {
             return Ok(StoredRecord::OnlyLock);
         }
@@ -77,7 +77,7 @@ pub async fn fetch(
         let mut content = Vec::new();
         let mut missing = None;
         for part in &parts {
-            match get(api, part, patience).await? {
+            match get(api, part, policy).await? {
                 Some(live) => content.push(live),
                 None => missing = Some(part),
             }
@@ -107,11 +107,11 @@ pub async fn fetch(
 pub async fn removable_namespace(
     api: &dyn LiveApi,
     these: impl Fn(&ObjectId) -> bool,
-    patience: RetryPolicy,
+    policy: RetryPolicy,
     parallelism: usize,
 ) -> Result<Option<String>, ApiError> {
     let request = Request::get(Api::Kubernetes, format!("/api/v1/namespaces/{NAMESPACE}"));
-    let namespace = match retry::send(api, request, patience).await {
+    let namespace = match retry::send(api, request, policy).await {
         Err(error) if matches!(error.class, ErrorClass::NotFound | ErrorClass::Denied) => return Ok(None),
         result => result?,
     };
@@ -119,16 +119,16 @@ pub async fn removable_namespace(
     let uid = namespace["metadata"]["uid"].as_str().filter(|_| stays);
     let Some(uid) = uid.filter(|_| is_applied_by(&namespace, MANAGER)) else { return Ok(None) };
     // What cannot be listed may be there: an empty namespace that stays costs nothing.
-    let alone = cascade_scope::holds_only(api, NAMESPACE, these, parallelism).await;
+    let alone = deletion_scope::holds_only(api, NAMESPACE, these, parallelism).await;
     Ok(alone.then(|| uid.to_owned()))
 }
 
 async fn get(
     api: &dyn LiveApi,
     record_id: &ObjectId,
-    patience: RetryPolicy,
+    policy: RetryPolicy,
 ) -> Result<Option<Value>, ApiError> {
-    match retry::send(api, Request::get(Api::Kubernetes, record_id.path()), patience).await {
+    match retry::send(api, Request::get(Api::Kubernetes, record_id.path()), policy).await {
         Err(error) if error.class == ErrorClass::NotFound => Ok(None),
         result => result.map(Some),
     }
@@ -254,8 +254,8 @@ fn by_identity(record: &mut Value) {
 }
 
 /// Creates the namespace of records.
-pub async fn ensure_namespace(api: &dyn LiveApi, patience: RetryPolicy) -> Result<(), ApiError> {
-    retry::send(api, applied_by(namespace_path(), namespace(), MANAGER), patience).await.map(drop)
+pub async fn ensure_namespace(api: &dyn LiveApi, policy: RetryPolicy) -> Result<(), ApiError> {
+    retry::send(api, applied_by(namespace_path(), namespace(), MANAGER), policy).await.map(drop)
 }
 
 /// Returns a forced server-side apply by a field manager.

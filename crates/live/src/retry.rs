@@ -83,8 +83,8 @@ impl RetryReason {
         }
     }
 
-    fn backoff(self, patience: RetryPolicy) -> Backoff {
-        match (self, patience) {
+    fn backoff(self, policy: RetryPolicy) -> Backoff {
+        match (self, policy) {
             // As long as an operation may take: an automatic upgrade of a pool is one.
             (Self::Busy, RetryPolicy::Write) => backoff(1000, 1.5, 10, 7200),
             (Self::Throttled, RetryPolicy::Write) => backoff(1000, 2.0, 30, 600),
@@ -132,8 +132,8 @@ pub enum RetryDecision {
 
 impl RetryState {
     /// Creates the state before the first failure.
-    pub fn new(patience: RetryPolicy) -> Self {
-        Self { policy: patience, counts: BTreeMap::new() }
+    pub fn new(policy: RetryPolicy) -> Self {
+        Self { policy, counts: BTreeMap::new() }
     }
 
     /// Decides what to do about an error, `now` after the first try. `rebuilt` is true if each try builds the request again from
@@ -175,8 +175,8 @@ pub(crate) async fn get(api: &dyn LiveApi, request: Request) -> Result<Value, Ap
 /// # Errors
 ///
 /// The last failure.
-pub async fn send(api: &dyn LiveApi, request: Request, patience: RetryPolicy) -> Result<Value, ApiError> {
-    let mut tries = RetryState::new(patience);
+pub async fn send(api: &dyn LiveApi, request: Request, policy: RetryPolicy) -> Result<Value, ApiError> {
+    let mut tries = RetryState::new(policy);
     let start = Instant::now();
     loop {
         let error = match api.send(request.clone()).await {
@@ -200,10 +200,10 @@ mod tests {
     }
 
     /// Returns how long a request that always fails this way is tried, and how often.
-    fn retried(class: ErrorClass, message: &str, rebuilt: bool, patience: RetryPolicy) -> (u64, u32) {
+    fn retried(class: ErrorClass, message: &str, rebuilt: bool, policy: RetryPolicy) -> (u64, u32) {
         let request = request(Method::Patch);
         let error = request.failed(class, message);
-        let mut tries = RetryState::new(patience);
+        let mut tries = RetryState::new(policy);
         let (mut now, mut count) = (Duration::ZERO, 1);
         while let RetryDecision::Again { after, .. } = tries.after(&request, &error, rebuilt, now) {
             now += after;
@@ -232,8 +232,8 @@ mod tests {
             (ErrorClass::Untrusted, "", false, Write, 0, 0),
             (ErrorClass::AlreadyExists, "", false, Write, 0, 0),
         ];
-        for (class, message, rebuilt, patience, least, most) in rows {
-            let (seconds, count) = retried(*class, message, *rebuilt, *patience);
+        for (class, message, rebuilt, policy, least, most) in rows {
+            let (seconds, count) = retried(*class, message, *rebuilt, *policy);
             assert!((*least..=*most).contains(&seconds), "{class:?} {message}: {seconds} s");
             assert_eq!(*most == 0, count == 1, "{class:?} {message}: {count} tries");
         }

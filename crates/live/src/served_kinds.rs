@@ -153,8 +153,8 @@ pub(crate) async fn versions_of(api: &dyn LiveApi, group: &str) -> Result<Vec<Ve
             request.failed(ErrorClass::Unreadable, format!("its list of groups has no `{COMMON_GROUP}`"))
         );
     }
-    let place = groups.iter().position(|served| served.name == group);
-    Ok(place.map(|place| groups.swap_remove(place).versions).unwrap_or_default())
+    let index = groups.iter().position(|served| served.name == group);
+    Ok(index.map(|index| groups.swap_remove(index).versions).unwrap_or_default())
 }
 
 fn items<'v>(value: &'v Value, field: &str) -> impl Iterator<Item = &'v Value> {
@@ -170,7 +170,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cascade_scope;
+    use crate::deletion_scope;
 
     /// Answers by path.
     struct Fixed(BTreeMap<&'static str, Value>);
@@ -185,8 +185,8 @@ mod tests {
 
     /// Returns the kinds as `plural.version.group`, and the groups that do not say theirs.
     async fn item(answers: &[(&'static str, Value)]) -> (Vec<String>, Vec<String>) {
-        let cascade_scope::ListableKinds { kinds, failed } =
-            cascade_scope::listable_kinds(&Fixed(answers.iter().cloned().collect()), 4).await;
+        let deletion_scope::ListableKinds { kinds, failed } =
+            deletion_scope::listable_kinds(&Fixed(answers.iter().cloned().collect()), 4).await;
         let mut names: Vec<String> = kinds
             .into_iter()
             .map(|Served { gvk, .. }| format!("{}.{}.{}", gvk.plural, gvk.version, gvk.group))

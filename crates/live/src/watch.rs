@@ -158,7 +158,7 @@ enum End {
     Closed { has_events: bool },
     /// The server no longer has the changes since the version. Source: `410 Gone`.
     TooOld,
-    /// The same request will fail again.
+    /// Repeating the request would fail again.
     Refused,
 }
 

@@ -245,7 +245,7 @@ pub struct Resource {
     pub recreation: Recreation,
 }
 
-/// Whether a resource is recreated once it is gone.
+/// Rules for recreating a resource that is gone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Recreation {
@@ -255,9 +255,9 @@ pub enum Recreation {
     Always,
     /// Never, once it was created, until its section changes or `--replace` names it.
     Once {
-        /// Seconds that an apply follows it to its end.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        follow: Option<u32>,
+        /// The longest time, in seconds, that an apply waits for its end; `None` if it does not wait.
+        #[serde(rename = "follow", default, skip_serializing_if = "Option::is_none")]
+        timeout: Option<u32>,
     },
 }
 
@@ -590,7 +590,7 @@ impl Await {
         match &self.facts {
             Facts::Workers { gang, .. } | Facts::Job { gang, .. } => gang.as_deref(),
             Facts::None
-            | Facts::Noted(_)
+            | Facts::ScaledTo(_)
             | Facts::Cluster(_)
             | Facts::InQueue
             | Facts::Request { .. }
@@ -606,7 +606,7 @@ impl Await {
             Facts::Workers { cluster, .. } => cluster.as_deref(),
             Facts::Cluster(cluster) => Some(cluster),
             Facts::None
-            | Facts::Noted(_)
+            | Facts::ScaledTo(_)
             | Facts::Job { .. }
             | Facts::InQueue
             | Facts::Request { .. }
@@ -632,8 +632,9 @@ pub enum Facts {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         gang: Option<String>,
     },
-    /// The number of workers that the Dask operator must have noted.
-    Noted(u64),
+    /// The number of workers that the Dask operator must have scaled to.
+    #[serde(rename = "noted")]
+    ScaledTo(u64),
     /// The DaskCluster that it belongs to.
     Cluster(String),
     /// A DaskJob or a Job of a section: whether it is followed to its end; `gang` as for workers.

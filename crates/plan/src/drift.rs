@@ -34,7 +34,7 @@ pub struct Drift {
     /// Fields that differ: `before` is live, `after` is what the stack sets.
     pub fields: Vec<FieldChange>,
     /// Other fields that others set: `before` is live.
-    pub external: Vec<FieldChange>,
+    pub set_by_others: Vec<FieldChange>,
     /// `stack.toml:12:1`; `None` if the file no longer has it.
     pub location: Option<String>,
 }
@@ -100,7 +100,7 @@ pub fn drift(inputs: Inputs<'_>) -> Result<DriftReport, Vec<Diagnostic>> {
     for resource in inputs.desired.iter().filter(|resource| planner.selected.has(&resource.address)) {
         let schema = planner.observed.crd_schemas.schema(resource);
         let replaced = others.get(&resource.identity).map(|what| (*what).clone());
-        let (fields, external) = match &resource.identity {
+        let (fields, set_by_others) = match &resource.identity {
             Identity::Object(_) if replaced.is_some() => (
                 compared(inputs, resource, schema.as_ref()).map(|all| all.changes).unwrap_or_default(),
                 Vec::new(),
@@ -113,16 +113,16 @@ pub fn drift(inputs: Inputs<'_>) -> Result<DriftReport, Vec<Diagnostic>> {
             }
             Identity::Check(_) => Default::default(),
         };
-        if replaced.is_some() || !fields.is_empty() || !external.is_empty() {
+        if replaced.is_some() || !fields.is_empty() || !set_by_others.is_empty() {
             let (address, identity, kind) =
                 (resource.address.clone(), resource.identity.clone(), resource.kind.into());
-            let (what, location) = (replaced.unwrap_or(DriftKind::Changed), place(inputs, resource));
-            found.push(Drift { address, identity, kind, drift_kind: what, fields, external, location });
+            let (what, location) = (replaced.unwrap_or(DriftKind::Changed), location(inputs, resource));
+            found.push(Drift { address, identity, kind, drift_kind: what, fields, set_by_others, location });
         }
     }
     let told: BTreeSet<&Identity> = found.iter().map(|drift| &drift.identity).collect();
     let rest = lost.into_iter().filter(|(entry, _)| !told.contains(&entry.identity));
-    let rest: Vec<Drift> = rest.map(|(entry, what)| lost_thing(&planner.observed, entry, what)).collect();
+    let rest: Vec<Drift> = rest.map(|(entry, what)| lost_resource(&planner.observed, entry, what)).collect();
     found.extend(rest);
     Ok(DriftReport { found, recorded: record.is_some() })
 }
@@ -155,7 +155,11 @@ fn is_the_same(inputs: &Inputs<'_>, live: &Value) -> bool {
     (before || !has_creator) && ownership::has_stack_labels(live, &inputs.owner.stack)
 }
 
-fn lost_thing(seen: &Observed<'_>, Entry { address, identity, kind, .. }: &Entry, what: DriftKind) -> Drift {
+fn lost_resource(
+    seen: &Observed<'_>,
+    Entry { address, identity, kind, .. }: &Entry,
+    what: DriftKind,
+) -> Drift {
     let desired = seen.desired.get(identity);
     Drift {
         address: address.clone(),
@@ -163,12 +167,12 @@ fn lost_thing(seen: &Observed<'_>, Entry { address, identity, kind, .. }: &Entry
         kind: kind.clone(),
         drift_kind: what,
         fields: Vec::new(),
-        external: Vec::new(),
-        location: desired.and_then(|desired| place(seen.inputs, desired)),
+        set_by_others: Vec::new(),
+        location: desired.and_then(|desired| location(seen.inputs, desired)),
     }
 }
 
-fn place(inputs: &Inputs<'_>, desired: &Resource) -> Option<String> {
+fn location(inputs: &Inputs<'_>, desired: &Resource) -> Option<String> {
     inputs.sources.locate(&desired.origin).map(|location| location.to_string())
 }
 
@@ -200,13 +204,14 @@ fn object_drift(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema
         let drift = field.drift.clone().or_else(|| applied(&field.path))?;
         Some(FieldChange { drift: Some(drift), ..field })
     };
-    let mut external = diff::set_by_others(&resource.body, &resource.create_only, live, &manager, schema);
-    env_secrets::redact(&resource.body, &mut external);
+    let mut set_by_others =
+        diff::set_by_others(&resource.body, &resource.create_only, live, &manager, schema);
+    env_secrets::redact(&resource.body, &mut set_by_others);
     let known = |field: &FieldChange| compared.changes.iter().any(|other| other.path == field.path);
-    let external = external.into_iter().filter(|field| !known(field)).collect();
+    let set_by_others = set_by_others.into_iter().filter(|field| !known(field)).collect();
     let mut fields: Vec<FieldChange> = compared.changes.clone().into_iter().filter_map(with_owner).collect();
     fields.extend(dask::replicas_change(inputs.world, resource, live));
-    (fields, external)
+    (fields, set_by_others)
 }
 
 /// Returns the fields of a GKE resource that differ from what was last set, and the entries that others added.
@@ -224,7 +229,7 @@ fn gke_drift(world: &World, identity: &Identity, kind: KindId, last: &Value) -> 
         live["nodeCount"] = size;
     }
     let changes = gke::api::compared(*message, rules, last, &live, None).changes;
-    let external =
+    let set_by_others =
         gke::compare::set_by_others(rules, last, &live).into_iter().map(|(path, value)| FieldChange {
             path,
             before: Some(value),
@@ -234,5 +239,5 @@ fn gke_drift(world: &World, identity: &Identity, kind: KindId, last: &Value) -> 
             drift: None,
             secret: false,
         });
-    (changes, external.collect())
+    (changes, set_by_others.collect())
 }

@@ -43,8 +43,9 @@ impl Planner<'_> {
             let live = world.find(&Identity::Object(object.clone())).unwrap_or(&Value::Null);
             is_custom(object) || has_external_effects(object, live)
         };
-        let mut along: BTreeSet<&ObjectId> = served.filter(|object| !stays_outside(object)).collect();
-        let homes: BTreeSet<&str> = along.iter().filter_map(|object| object.namespace.as_deref()).collect();
+        let mut with_cluster: BTreeSet<&ObjectId> = served.filter(|object| !stays_outside(object)).collect();
+        let served_namespaces: BTreeSet<&str> =
+            with_cluster.iter().filter_map(|object| object.namespace.as_deref()).collect();
         // What others have outside goes only when their objects do.
         let holds_outside = |namespace: &str| {
             let mut inside = world.objects.live().into_iter().flatten();
@@ -56,12 +57,12 @@ impl Planner<'_> {
             Identity::Object(object) if is_namespace(object) => Some(object),
             _ => None,
         });
-        along.retain(|object| !is_namespace(object));
-        along.extend(namespaces.filter(|object| {
+        with_cluster.retain(|object| !is_namespace(object));
+        with_cluster.extend(namespaces.filter(|object| {
             let name = object.name.as_str();
-            homes.contains(name) && !holds_outside(name)
+            served_namespaces.contains(name) && !holds_outside(name)
         }));
-        along.into_iter().map(|object| Identity::Object(object.clone())).collect()
+        with_cluster.into_iter().map(|object| Identity::Object(object.clone())).collect()
     }
 }
 

@@ -92,8 +92,8 @@ fn check_shape(plan: &Plan) -> Result<(), String> {
     let external = plan.external.iter().map(|external| &external.resource);
     for resource in plan.desired.iter().chain(&plan.file_baseline.resources).chain(external) {
         let Resource { address, body, create_only, .. } = resource;
-        let places = ["/metadata", "/metadata/labels", "/metadata/annotations", "/spec", "/config"];
-        let inner = places.iter().all(|place| table(body.pointer(place)));
+        let pointers = ["/metadata", "/metadata/labels", "/metadata/annotations", "/spec", "/config"];
+        let inner = pointers.iter().all(|pointer| table(body.pointer(pointer)));
         if !body.is_object() || !inner || !table(Some(create_only)) {
             return Err(format!("the desired body of {address} is not an object"));
         }

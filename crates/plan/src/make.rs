@@ -23,10 +23,10 @@ pub fn read_set(desired: &[Resource], external: &[External], target: &Target, ow
     let operator = desired.iter().any(|resource| resource.address.section() == kinds::scope::DASK_OPERATOR);
     let needed =
         external.iter().filter(|external| external.role == Role::Needed).map(|external| &external.resource);
-    let things: Vec<&Resource> = desired.iter().chain(needed).collect();
+    let resources: Vec<&Resource> = desired.iter().chain(needed).collect();
     let mut objects: Vec<&ObjectId> = Vec::new();
     let mut collections: BTreeSet<(Gvk, Option<String>)> = BTreeSet::new();
-    for resource in things {
+    for resource in resources {
         let Some(object) = resource.identity.object() else { continue };
         let beside = (kinds::of(resource.kind).also_read)();
         let kinds = beside.into_iter().chain([object.gvk.clone()]);
@@ -45,8 +45,8 @@ pub fn read_set(desired: &[Resource], external: &[External], target: &Target, ow
         collections.iter().map(|(gvk, _)| (gvk, gvk.version.as_str())).collect();
     // A LIST gives all objects in one version.
     let other_version = objects.iter().filter(|object| {
-        let place = collections.get(&(object.gvk.clone(), object.namespace.clone()));
-        let version = place.map(|(gvk, _)| gvk.version.as_str()).or(listed.get(&object.gvk).copied());
+        let collection = collections.get(&(object.gvk.clone(), object.namespace.clone()));
+        let version = collection.map(|(gvk, _)| gvk.version.as_str()).or(listed.get(&object.gvk).copied());
         version.is_some_and(|version| version != object.gvk.version)
     });
     // A pod that a lost answer left behind is in no record.
@@ -178,7 +178,7 @@ fn order(planner: &mut Planner<'_>) -> Vec<Barrier> {
 fn cycle_problem(cycle: &[Address], inputs: &Inputs) -> Diagnostic {
     let path: Vec<&str> = cycle.iter().chain(cycle.first()).map(Address::as_str).collect();
     let problem = Diagnostic::error(Code::Cycle, format!("dependency cycle: {}", path.join(" -> ")));
-    let places = cycle.iter().map(|address| inputs.sources.address_span(address));
-    let problem = places.fold(problem, |problem, span| problem.at(span, "in the cycle"));
+    let spans = cycle.iter().map(|address| inputs.sources.address_span(address));
+    let problem = spans.fold(problem, |problem, span| problem.at(span, "in the cycle"));
     problem.help("remove one `depends_on` from the cycle")
 }

@@ -43,7 +43,8 @@ pub enum Reason {
     /// Only this stack's ownership ends.
     Released(OtherStacks),
     /// The file says that it is managed elsewhere.
-    HandedOver,
+    #[serde(rename = "handed_over")]
+    ManagedElsewhere,
     /// Other stacks have applied it, although only one can have it.
     Contested(OtherStacks),
     /// The record names it, and another tool removed this stack's field manager from it.
@@ -186,7 +187,7 @@ impl fmt::Display for Reason {
         match self {
             Self::Requested => f.write_str("as requested"),
             Self::WouldBeAdopted => f.write_str("it would be adopted"),
-            Self::Shared(users) => write!(f, "{users}; this stack shares it"),
+            Self::Shared(other_stacks) => write!(f, "{other_stacks}; this stack shares it"),
             Self::BeingDeleted => f.write_str("it is being deleted, then recreated"),
             Self::RecreatedWith(owner) => write!(f, "deleted with {owner}, then recreated"),
             Self::MayHaveRun(why) => write!(f, "it may have run before: {why}"),
@@ -195,14 +196,16 @@ impl fmt::Display for Reason {
             Self::CreatedWithCluster => f.write_str("created with the cluster"),
             Self::DeletedWithCluster => f.write_str("deleted with the cluster"),
             Self::DeletedWith(parent) => write!(f, "deleted with {parent}"),
-            Self::TakenFromUsers { other_stacks: users, with } => {
-                write!(f, "{users}, and it would be deleted with {with}")
+            Self::TakenFromUsers { other_stacks, with } => {
+                write!(f, "{other_stacks}, and it would be deleted with {with}")
             }
-            Self::Released(users) => write!(f, "{users}: it is not deleted, only released by this stack"),
-            Self::HandedOver => {
+            Self::Released(other_stacks) => {
+                write!(f, "{other_stacks}: it is not deleted, only released by this stack")
+            }
+            Self::ManagedElsewhere => {
                 f.write_str("`manage = false`: it stays as it is, without this stack's marks")
             }
-            Self::Contested(users) => write!(f, "{users}, and it would be deleted"),
+            Self::Contested(other_stacks) => write!(f, "{other_stacks}, and it would be deleted"),
             Self::OwnershipRemoved => {
                 f.write_str("this stack created it, and others removed the stack's field manager from it")
             }
@@ -251,8 +254,8 @@ impl fmt::Display for Reason {
             Self::WaitsUntilIdle { seconds } => {
                 write!(f, "waits until it is idle, at most {}", Duration(*seconds))
             }
-            Self::CapacityOrder(ways) => {
-                write!(f, "tried in this order until there are machines: {}", ways.join(", "))
+            Self::CapacityOrder(options) => {
+                write!(f, "tried in this order until there are machines: {}", options.join(", "))
             }
             Self::RetriesCapacity { on } => {
                 write!(

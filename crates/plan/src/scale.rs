@@ -81,8 +81,8 @@ impl Planner<'_> {
         let to = json!(request.replicas);
         let path = &request.target.path;
         let fingerprint_input = FingerprintInput::of(before.iter().map(|(object, number)| {
-            let place = object.as_ref().map_or_else(|| path.clone(), |object| path.key(&object.name));
-            (place.to_string(), number.as_ref().unwrap_or(&Value::Null))
+            let path = object.as_ref().map_or_else(|| path.clone(), |object| path.key(&object.name));
+            (path.to_string(), number.as_ref().unwrap_or(&Value::Null))
         }));
         let fingerprint = Some(fingerprint(&live, &fingerprint_input));
         let differs: Vec<_> = before.iter().filter(|(_, number)| number.as_ref() != Some(&to)).collect();

@@ -99,20 +99,20 @@ impl<'a> StepContext<'a> {
         let desired = &planner.observed.inputs.desired;
         let cluster = planner.changes.iter().find(|change| matches!(change.identity, Identity::Cluster(_)));
         let is = |actions: [Action; 2]| cluster.is_some_and(|cluster| actions.contains(&cluster.action));
-        let cluster_goes = is([Action::Delete, Action::Replace]);
+        let deletes_cluster = is([Action::Delete, Action::Replace]);
         let mut with_cluster = BTreeSet::new();
-        if cluster_goes {
+        if deletes_cluster {
             with_cluster = planner.deleted_with_cluster();
             with_cluster.extend(planner.blocked_deletions());
         }
         let inline = inline_pool(desired, &planner.observed.inputs.capacity_options)
             .filter(|_| is([Action::Create, Action::Replace]));
         let replaced = planner.changes.iter().filter(|change| change.action == Action::Replace);
-        let is_home =
+        let is_parent =
             |object: &ObjectId| cascade::is_namespace(object) || cascade::defined_kind(object).is_some();
-        let replaced_homes = replaced
+        let replaced_parents = replaced
             .map(|change| &change.identity)
-            .filter(|thing| thing.object().is_some_and(is_home))
+            .filter(|identity| identity.object().is_some_and(is_parent))
             .collect();
         let Inputs { world, target, .. } = planner.observed.inputs;
         // The sandbox makes in seconds what takes GKE minutes.
@@ -124,9 +124,9 @@ impl<'a> StepContext<'a> {
             planner,
             desired,
             inline,
-            cluster_is_deleted: cluster_goes,
+            cluster_is_deleted: deletes_cluster,
             with_cluster,
-            replaced_parents: replaced_homes,
+            replaced_parents,
             zones,
             took,
         }

@@ -140,7 +140,7 @@ fn newly_stopped_with(
     let record = world.record.as_ref();
     let all: Vec<&Resource> = desired.iter().collect();
     let pools: Vec<&Resource> = desired.iter().filter(|one| one.identity.pool().is_some()).collect();
-    let rooms = pools_for_unpinned_pods(&pools);
+    let for_unpinned = pools_for_unpinned_pods(&pools);
     // Pods that name no pool may run on one that is not of the stack.
     let others = external.iter().any(|external| external.resource.identity.pool().is_some())
         || world
@@ -167,8 +167,8 @@ fn newly_stopped_with(
             match named.peek() {
                 Some(_) => named.find_map(|pool| stop(pool)),
                 None if others || names_a_pool(&resource.body) => None,
-                None if rooms.iter().all(|pool| stop(pool).is_some()) => {
-                    rooms.first().and_then(|pool| stop(pool))
+                None if for_unpinned.iter().all(|pool| stop(pool).is_some()) => {
+                    for_unpinned.first().and_then(|pool| stop(pool))
                 }
                 None => None,
             }
@@ -365,7 +365,7 @@ pub fn startable<'r>(desired: &'r [Resource], external: &[External], world: &Wor
     let Some(record) = &world.record else { return Vec::new() };
     let before = previous_stops(desired, external, world);
     let is_removed = |resource: &Resource| {
-        let once = matches!(resource.recreation, Recreation::Once { follow: None });
+        let once = matches!(resource.recreation, Recreation::Once { timeout: None });
         let of_cluster = [dask::api::cluster(), kinds::hosts::api::cluster()];
         let cluster = resource.identity.object().is_some_and(|object| of_cluster.contains(&object.gvk));
         once && cluster
@@ -463,7 +463,7 @@ impl Planner<'_> {
     /// Notes a new time limit of an existing cluster: the time before counts, too.
     pub(crate) fn note_expiry(&mut self) {
         let inputs = self.observed.inputs;
-        if !inputs.desired.iter().any(|resource| resource.kind == KindId::DaskReaper) {
+        if !inputs.desired.iter().any(|resource| resource.kind == KindId::DaskExpiry) {
             return;
         }
         let actions: BTreeMap<&Identity, Action> =

@@ -79,7 +79,7 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
     let made_by_files = kinds::kubernetes::manifest::ManifestIndex::of(&others);
     resources.iter_mut().for_each(|resource| made_by_files.order(resource));
     resources.extend(others);
-    kinds::kubernetes::helm_release::places(&stack.helm_release, &mut resources);
+    kinds::kubernetes::helm_release::add_provenance(&stack.helm_release, &mut resources);
     let external = external(stack, &scope);
     let capacity_options = capacity_options(stack, &scope);
     let Scope { owner, target, .. } = scope;

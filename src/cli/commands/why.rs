@@ -135,7 +135,7 @@ fn pools(session: &Session, world: &World) -> Vec<Pool> {
         Some(Pool {
             name: pool.clone(),
             address: resource.address.to_string(),
-            place: place.unwrap_or_default(),
+            position: place.unwrap_or_default(),
             nodes,
             needed: resource
                 .address
@@ -231,7 +231,7 @@ impl CauseSearch<'_> {
             events: &events,
             log: log.as_deref(),
             pools: &self.pools,
-            place: &place,
+            position: &place,
             has_keys: self.session.stack().pods().iter().any(|pod| pod.path == part),
             program: self.program,
             scaled: is_scaled.then(|| resource.address.section()),

@@ -58,7 +58,7 @@ fn thing(text: &mut String, drift: &Drift, width: usize) {
     for field in &drift.fields {
         field_lines(text, field, who(drift, field), width);
     }
-    for field in &drift.external {
+    for field in &drift.set_by_others {
         let value = field.shown().0.as_ref().map(values::inline).unwrap_or_default();
         let line = format!("      {} {}: {}", paint(Tint::Add, "+"), field.path, strip_controls(&value));
         let who = format!("{}; the stack does not set it", who(drift, field));

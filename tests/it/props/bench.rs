@@ -10,8 +10,8 @@ use apply::{AcquireError, ApplyOptions, Event, Summary};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::SignedDuration;
-use live::cascade_scope::read_scope;
 use live::connection::InProcess;
+use live::deletion_scope::read_scope;
 use live::{ApiError, Connection, GkeAccess, LiveApi, Options as Connect, Request};
 use model::diag::{self, Look};
 use model::resource::{ClusterName, Identity, ObjectId, Resource, World};
@@ -172,7 +172,7 @@ fn connect(sandbox: &Sandbox, cluster: Option<ClusterName>, layer: &Layer) -> Co
         cluster,
         kubernetes: None,
         hosts: Vec::new(),
-        removed_hosts: Vec::new(),
+        gone_hosts: Vec::new(),
         in_process_kubernetes: Some(in_process),
     })
 }

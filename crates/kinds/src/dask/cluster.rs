@@ -12,7 +12,7 @@ use crate::dask::group::{self, DaskGroup, ParentCluster};
 use crate::dask::idle::IdleTimeout;
 use crate::dask::kopf::{self, is_handled};
 use crate::dask::network::{self, Network};
-use crate::dask::parts::Parts;
+use crate::dask::parts::SchedulerAndWorkers;
 pub use crate::dask::parts::{Scheduler, Worker};
 use crate::dask::pods::{self, WorkerCounts, Workers, with_pods};
 use crate::dask::queued_workers::{self, WorkerCapacity, WorkerRequest};
@@ -361,7 +361,7 @@ impl DaskCluster {
 
     pub fn recreation(&self) -> Recreation {
         match self.expirations().next() {
-            Some(_) => Recreation::Once { follow: None },
+            Some(_) => Recreation::Once { timeout: None },
             None => self.idle_timeout.map_or(Recreation::Always, IdleTimeout::recreation),
         }
     }
@@ -377,7 +377,7 @@ impl DaskCluster {
 fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> (Resource, Option<[Resource; 2]>) {
     let (name, namespace) = (section.live_name(key), section.namespace());
     let origin = FieldPath::keys(["dask_cluster", key]);
-    let parts = Parts {
+    let parts = SchedulerAndWorkers {
         image: &section.image,
         scheduler: (&section.scheduler, origin.clone()),
         worker: (&section.worker, origin.clone()),
@@ -392,9 +392,8 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> (Resource, 
     if let Some(idle) = section.idle_timeout {
         spec["idleTimeout"] = json!(idle.seconds());
     }
-    let place = FieldPath::keys(["spec", "scheduler", "service"]);
-    spec["scheduler"]["service"] =
-        section.service.body(name, &place, &origin.key("service"), &mut provenance);
+    let path = FieldPath::keys(["spec", "scheduler", "service"]);
+    spec["scheduler"]["service"] = section.service.body(name, &path, &origin.key("service"), &mut provenance);
     let annotations = section.service.annotations(scope.target.gke.is_some());
     if !annotations.is_empty() {
         spec["scheduler"]["metadata"] = json!({ "annotations": annotations });
@@ -425,7 +424,7 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> (Resource, 
         recreation: section.recreation(),
     };
     let request = WorkerRequest {
-        place: &["spec", "worker"],
+        path: &["spec", "worker"],
         number: (most, number),
         workers: origin.key("worker"),
         image: origin.key("image"),
@@ -479,8 +478,8 @@ fn change_steps(context: &ChangeContext) -> Vec<Step> {
         if context.fields.len() == 1 {
             steps.retain(|step| !matches!(step, Step::Call(_)));
         }
-        let place = steps.iter().position(|step| matches!(step, Step::Await(_))).unwrap_or(steps.len());
-        steps.insert(place, call);
+        let index = steps.iter().position(|step| matches!(step, Step::Await(_))).unwrap_or(steps.len());
+        steps.insert(index, call);
     }
     steps
 }

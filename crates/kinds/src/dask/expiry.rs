@@ -95,7 +95,7 @@ impl Cause {
 pub const KIND: Kind = Kind {
     rank: 33,
     compare: Compare::Kubernetes(|_| (Effect::InPlace, None)),
-    change_steps: |context| object_change_steps(context, KindId::DaskReaper, Facts::None, DEADLINE),
+    change_steps: |context| object_change_steps(context, KindId::DaskExpiry, Facts::None, DEADLINE),
     readiness: |_, found| {
         let there = found.own_object().is_object();
         Ok(if there { Readiness::Ready } else { Readiness::progressing("not created yet") })
@@ -324,11 +324,11 @@ impl ExpiryBuilder<'_> {
         let depends_on =
             self.scope.in_namespace(self.namespace).iter().chain([&binding.address]).cloned().collect();
         let api = gvk("batch", "v1", "CronJob", "cronjobs");
-        let mut job = self.object(api, KindId::DaskReaper, json!({ "spec": spec }), depends_on);
+        let mut job = self.object(api, KindId::DaskExpiry, json!({ "spec": spec }), depends_on);
         let container = ["spec", "jobTemplate", "spec", "template", "spec", "containers"];
-        let place = FieldPath::keys(container).index(0).key("image");
+        let path = FieldPath::keys(container).index(0).key("image");
         let from = if after.image().is_some() { &job.origin } else { &self.cluster.origin };
-        job.provenance.push((place, from.key("image")));
+        job.provenance.push((path, from.key("image")));
         job
     }
 
@@ -389,7 +389,7 @@ impl ExpiryBuilder<'_> {
 }
 
 /// Returns the value of an environment variable that a CronJob gives its script.
-fn told<'r>(job: &'r Resource, name: &str) -> Option<&'r str> {
+fn env_value<'r>(job: &'r Resource, name: &str) -> Option<&'r str> {
     let spec = &job.body["spec"]["jobTemplate"]["spec"]["template"]["spec"];
     let mut env = spec["containers"][0]["env"].as_array()?.iter();
     env.find(|variable| variable["name"] == name)?["value"].as_str()
@@ -397,7 +397,7 @@ fn told<'r>(job: &'r Resource, name: &str) -> Option<&'r str> {
 
 /// Returns true if the time of a CronJob's cluster begins when its queue admits it.
 pub fn is_of_queue(job: &Resource) -> bool {
-    told(job, WORKLOAD).is_some()
+    env_value(job, WORKLOAD).is_some()
 }
 
 /// Returns the event at which the time of a CronJob's cluster begins: `it is created`.
@@ -407,7 +407,7 @@ fn since(job: &Resource) -> &'static str {
 
 /// Returns the duration after which a CronJob deletes its cluster: `8h`.
 pub fn after(job: &Resource) -> Option<String> {
-    let seconds: u64 = told(job, SECONDS)?.parse().ok()?;
+    let seconds: u64 = env_value(job, SECONDS)?.parse().ok()?;
     let units = [(86_400, 'd'), (3600, 'h'), (60, 'm')];
     let whole = units.into_iter().find(|(unit, _)| seconds > 0 && seconds.is_multiple_of(*unit));
     Some(whole.map_or_else(|| format!("{seconds}s"), |(unit, name)| format!("{}{name}", seconds / unit)))
@@ -418,7 +418,7 @@ pub fn for_cluster<'r>(cluster: &Resource, all: &'r [Resource]) -> Vec<(Cause, &
     let is_cluster = cluster.identity.object().is_some_and(|object| object.gvk == api::cluster());
     let job = |cause: Cause| {
         let origin = cluster.origin.key(cause.key());
-        let job = all.iter().find(|other| other.kind == KindId::DaskReaper && other.origin == origin)?;
+        let job = all.iter().find(|other| other.kind == KindId::DaskExpiry && other.origin == origin)?;
         Some((cause, job))
     };
     Cause::ALL.into_iter().filter(|_| is_cluster).filter_map(job).collect()
@@ -499,10 +499,10 @@ mod tests {
         assert_eq!(made[1].body["rules"], json!(rules));
         let job = &made[3];
         assert_eq!(
-            told(job, "DASK_INFRA_REAPER_SCHEDULER"),
+            env_value(job, "DASK_INFRA_REAPER_SCHEDULER"),
             Some("tcp://d-scheduler.n.svc.cluster.local:8786")
         );
-        let paths = told(job, "DASK_INFRA_REAPER_GROUPS").unwrap();
+        let paths = env_value(job, "DASK_INFRA_REAPER_GROUPS").unwrap();
         let each: Vec<&str> = paths.split(' ').collect();
         assert_eq!(each, groups.iter().map(ObjectId::path).collect::<Vec<String>>());
         assert_eq!((KIND.plan_summary)(job), ["deletes it after 30m without work"]);
@@ -530,7 +530,7 @@ mod tests {
             provenance: Vec::new(),
             depends_on: Vec::new(),
             protect: false,
-            recreation: Recreation::Once { follow: None },
+            recreation: Recreation::Once { timeout: None },
         }
     }
 

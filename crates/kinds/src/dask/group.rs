@@ -228,7 +228,7 @@ pub fn lower(
         recreation: Recreation::Always,
     };
     let request = WorkerRequest {
-        place: &["spec", "worker"],
+        path: &["spec", "worker"],
         number: (section.replicas.most(), origin.key("replicas")),
         workers: origin,
         image,
@@ -248,14 +248,14 @@ fn workers_of(
     section: &DaskGroup,
     scope: &Scope,
 ) -> (Value, Vec<(FieldPath, FieldPath)>) {
-    let (place, number) = (FieldPath::keys(["spec", "worker"]), origin.key("replicas"));
+    let (path, number) = (FieldPath::keys(["spec", "worker"]), origin.key("replicas"));
     let pod_keys = section.pod_keys(cluster.image);
     let mut worker = json!({ "spec": pods::worker(&pod_keys, &section.process, scope) });
     if let (Some(replicas), _) = section.replicas.split() {
         worker["replicas"] = json!(replicas);
     }
     let mut provenance = vec![
-        (place.key("replicas"), number.clone()),
+        (path.key("replicas"), number.clone()),
         (FieldPath::keys(["metadata", "name"]), origin.key("name")),
     ];
     // The operator hands the labels of a cluster to the workers of all its groups, so those of a cluster with a gang need
@@ -268,10 +268,10 @@ fn workers_of(
         gang::set_role(&mut worker, "worker");
         gang::set_short_grace_period(&mut worker["spec"]);
         let from = if own.is_some() { origin } else { cluster.origin };
-        provenance.extend(gang::provenance(&place.key("metadata"), from, &number));
+        provenance.extend(gang::provenance(&path.key("metadata"), from, &number));
     }
-    provenance.extend(pods::provenance(&place.key("spec"), origin, image));
-    section.keys.merge_into(&mut worker, &place, origin, &mut provenance);
+    provenance.extend(pods::provenance(&path.key("spec"), origin, image));
+    section.keys.merge_into(&mut worker, &path, origin, &mut provenance);
     (worker, provenance)
 }
 
@@ -327,7 +327,7 @@ fn ready(
         return Readiness::progressing("not created yet");
     }
     // Only whether the operator has seen a number: it is about to change again.
-    if let Facts::Noted(number) = wait.facts {
+    if let Facts::ScaledTo(number) = wait.facts {
         return match scaled_to(group) {
             Some(noted) if noted == number => Readiness::Ready,
             _ => Readiness::Unhandled(UNHANDLED.into()),

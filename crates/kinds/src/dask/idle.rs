@@ -49,7 +49,7 @@ impl IdleTimeout {
         match self {
             Self::Table(IdleTable { remake: true, .. }) => Recreation::Always,
             Self::Gone(_) | Self::Written(_) | Self::Table(_) if self.seconds() == 0 => Recreation::Always,
-            Self::Gone(_) | Self::Written(_) | Self::Table(_) => Recreation::Once { follow: None },
+            Self::Gone(_) | Self::Written(_) | Self::Table(_) => Recreation::Once { timeout: None },
         }
     }
 }

@@ -26,7 +26,7 @@ pub enum IdleQuery {
 }
 
 /// Returns true if a change deletes workers that may compute: all of them, or some that the plan has chosen.
-pub(crate) fn takes_workers(action: Action, steps: &[Step]) -> bool {
+pub(crate) fn deletes_workers(action: Action, steps: &[Step]) -> bool {
     let deletes = |step: &Step| matches!(step, Step::Call(Call { method: Method::Delete, .. }));
     match action {
         Action::Replace | Action::Delete | Action::Update => steps.iter().any(deletes),
@@ -95,7 +95,7 @@ pub fn readiness(counts: &Value) -> Readiness {
 }
 
 /// Judges a job: it is work until the operator says that it has ended.
-pub fn judge_job(job: &Value) -> Readiness {
+pub fn job_readiness(job: &Value) -> Readiness {
     match text(&job["status"]["jobStatus"]) {
         _ if !job.is_object() => Readiness::Ready,
         "Successful" | "Failed" => Readiness::Ready,
@@ -157,12 +157,12 @@ mod tests {
 
     #[test]
     fn a_job_is_work_until_it_has_ended() {
-        let job = |status: &str| judge_job(&json!({ "status": { "jobStatus": status } }));
+        let job = |status: &str| job_readiness(&json!({ "status": { "jobStatus": status } }));
         assert_eq!(job("Successful"), Readiness::Ready);
         assert_eq!(job("Failed"), Readiness::Ready);
         assert_eq!(job("Running"), Readiness::progressing("the job is Running"));
         assert!(matches!(job(""), Readiness::Progressing(_)));
-        assert_eq!(judge_job(&Value::Null), Readiness::Ready);
+        assert_eq!(job_readiness(&Value::Null), Readiness::Ready);
     }
 
     #[test]
@@ -193,7 +193,7 @@ mod tests {
             (Action::Update, Method::Patch, false),
             (Action::Create, Method::Patch, false),
         ] {
-            assert_eq!(takes_workers(action, &call(method)), expect, "{action:?} {method:?}");
+            assert_eq!(deletes_workers(action, &call(method)), expect, "{action:?} {method:?}");
         }
         let job = wait(KindId::DaskJob, &object(api::job(), "j"), &live, 9).unwrap();
         assert!(

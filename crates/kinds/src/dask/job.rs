@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::dask::cluster::DaskCluster;
 use crate::dask::network::{self, Network};
-use crate::dask::parts::{Parts, Scheduler, Worker};
+use crate::dask::parts::{Scheduler, SchedulerAndWorkers, Worker};
 use crate::dask::pods::{self, PodSpecKeys};
 use crate::dask::queued_workers::{self, WorkerCapacity, WorkerRequest};
 use crate::dask::service::DaskService;
@@ -52,7 +52,7 @@ pub const KIND: Kind = Kind {
     pods: pods::of_cluster,
     endpoint: api::endpoint,
     address: |object| Address::of("dask_job", &object.name),
-    stop_effect: StopEffect::DeletesWhile(|job| idle_wait::judge_job(job) != Readiness::Ready),
+    stop_effect: StopEffect::DeletesWhile(|job| idle_wait::job_readiness(job) != Readiness::Ready),
     runs_to_completion: true,
     has_workers: true,
     ..Kind::DEFAULT
@@ -264,8 +264,8 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
     job["spec"]["restartPolicy"] = json!(section.restart.policy());
     let mut cluster = parts.spec(scope);
     cluster["worker"]["replicas"] = json!(replicas);
-    let place = FieldPath::keys(["spec", "cluster", "spec"]);
-    let service = place.key("scheduler").key("service");
+    let path = FieldPath::keys(["spec", "cluster", "spec"]);
+    let service = path.key("scheduler").key("service");
     cluster["scheduler"]["service"] = DaskService::default().body(name, &service, &origin, &mut provenance);
     let (queue, priority) = (section.queue.as_deref(), section.priority.as_deref());
     if let Some(gang) = Gang::from_queue(queue, priority, (name, 2 + replicas), scope) {
@@ -275,7 +275,7 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
         provenance.extend(gang::provenance(&FieldPath::keys(["metadata"]), &origin, &number));
     }
     section.keys.merge_into(&mut job, &FieldPath::keys(["spec", "job"]), &origin, &mut provenance);
-    parts.merge_into(&mut cluster, &place, &mut provenance);
+    parts.merge_into(&mut cluster, &path, &mut provenance);
     let [scheduler, workers] = parts.pod_keys();
     let mut depends_on = pods::dependencies(&[&program, &scheduler, &workers], namespace, scope);
     depends_on.extend(queue.map(|queue| Address::of("queue", queue)));
@@ -293,11 +293,11 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
         depends_on,
         protect: section.lifecycle.protect,
         recreation: Recreation::Once {
-            follow: section.wait.then(|| section.timeout.unwrap_or(DEFAULT_JOB_TIMEOUT)),
+            timeout: section.wait.then(|| section.timeout.unwrap_or(DEFAULT_JOB_TIMEOUT)),
         },
     };
     let request = WorkerRequest {
-        place: &WORKER,
+        path: &WORKER,
         number: (replicas, number),
         workers: worker_of.key("worker"),
         image: worker_of.key("image"),
@@ -319,14 +319,14 @@ fn parts<'a>(
     origin: &FieldPath,
     image: &'a str,
     (like, defaults): (Option<&'a DaskCluster>, &'a (Scheduler, Worker)),
-) -> Parts<'a> {
+) -> SchedulerAndWorkers<'a> {
     let copied = section.like.as_ref().map(|like| FieldPath::keys(["dask_cluster", like]));
     let of = |is_own: bool| copied.clone().filter(|_| !is_own).unwrap_or_else(|| origin.clone());
     let DaskJob { scheduler, worker, .. } = section;
     let at = (of(scheduler.is_some()), of(worker.is_some()));
     let scheduler = scheduler.as_ref().or(like.map(|like| &like.scheduler)).unwrap_or(&defaults.0);
     let worker = worker.as_ref().or(like.map(|like| &like.worker)).unwrap_or(&defaults.1);
-    Parts { image, scheduler: (scheduler, at.0), worker: (worker, at.1) }
+    SchedulerAndWorkers { image, scheduler: (scheduler, at.0), worker: (worker, at.1) }
 }
 
 /// Returns the external job that `[dask_job.KEY]` describes with `manage = false`.
@@ -378,7 +378,7 @@ pub fn follow(
     program: Option<ObjectId>,
 ) -> Vec<Step> {
     let wait = context.resource.and_then(|resource| match resource.recreation {
-        Recreation::Once { follow } => follow,
+        Recreation::Once { timeout } => timeout,
         Recreation::Always => None,
     });
     let facts = Facts::Job { to_the_end: wait.is_some(), gang };

@@ -162,9 +162,9 @@ pub fn lower(cluster: &Resource, network: &Network, origin: &FieldPath, scope: &
     let address = Address::object(cluster.address.as_str(), &api.kind, Some(namespace), name);
     let metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
     let (identity, body) = new_object(api, metadata, spec);
-    let place = FieldPath::keys(["spec", "ingress"]).index(0).key("from");
-    let others = (0..network.others().len())
-        .map(|index| (place.index(given + index), origin.key("from").index(index)));
+    let path = FieldPath::keys(["spec", "ingress"]).index(0).key("from");
+    let others =
+        (0..network.others().len()).map(|index| (path.index(given + index), origin.key("from").index(index)));
     Some(Resource {
         address,
         identity,

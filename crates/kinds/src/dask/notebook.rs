@@ -168,8 +168,8 @@ pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &
     let origin = FieldPath::keys(["notebook", key]);
     let address = Address::of("notebook", key);
     let pod_keys = section.pod_keys(image);
-    let place = FieldPath::keys(["spec", "template"]);
-    let mut provenance = section.provenance(&origin, &place.key("spec"));
+    let path = FieldPath::keys(["spec", "template"]);
+    let mut provenance = section.provenance(&origin, &path.key("spec"));
     let mut pod = template::bare("notebook", &pod_keys, scope);
     section.fill(&mut pod, like, &env::own_secret(&scope.owner));
     let mut depends_on = pods::dependencies(&[&pod_keys], namespace, scope);
@@ -206,7 +206,7 @@ pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &
     {
         allow_client(&mut deployment["template"]["metadata"], like.live_name(key));
     }
-    section.keys.merge_into(&mut deployment["template"], &place, &origin, &mut provenance);
+    section.keys.merge_into(&mut deployment["template"], &path, &origin, &mut provenance);
     let service = json!({
         "type": "ClusterIP",
         "selector": selector(name),

@@ -139,7 +139,7 @@ pub fn lower(section: &DaskOperator, scope: &Scope) -> Vec<Resource> {
     let maker = OperatorBuilder { section, scope };
     let own = controller::own_namespace(DASK_OPERATOR, section.namespace(), scope);
     let mut resources: Vec<Resource> = own.into_iter().collect();
-    resources.extend(schema::dask_crds().iter().map(|definition| maker.definition(definition)));
+    resources.extend(schema::dask_crds().iter().map(|crd| maker.crd(crd)));
     resources.push(maker.account());
     resources.push(maker.role());
     resources.push(maker.binding());
@@ -217,10 +217,10 @@ impl OperatorBuilder<'_> {
         }
     }
 
-    fn definition(&self, definition: &Value) -> Resource {
-        let name = text(&definition["metadata"]["name"]).to_owned();
+    fn crd(&self, crd: &Value) -> Resource {
+        let name = text(&crd["metadata"]["name"]).to_owned();
         let mut body = json!({ "metadata": { "labels": self.scope.shared_labels() } });
-        body["spec"] = definition["spec"].clone();
+        body["spec"] = crd["spec"].clone();
         let gvk = gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions");
         self.resource(KindId::Crd, gvk, &name, false, body)
     }

@@ -119,13 +119,13 @@ impl Worker {
 }
 
 /// The scheduler and the workers of a cluster, each with the path of the section that describes it.
-pub(crate) struct Parts<'a> {
+pub(crate) struct SchedulerAndWorkers<'a> {
     pub image: &'a str,
     pub scheduler: (&'a Scheduler, FieldPath),
     pub worker: (&'a Worker, FieldPath),
 }
 
-impl<'a> Parts<'a> {
+impl<'a> SchedulerAndWorkers<'a> {
     pub fn pod_keys(&self) -> [PodSpecKeys<'a>; 2] {
         [self.scheduler.0.pod_keys(self.image), self.worker.0.pod_keys(self.image)]
     }
@@ -144,15 +144,15 @@ impl<'a> Parts<'a> {
     pub fn merge_into(
         &self,
         spec: &mut Value,
-        place: &FieldPath,
+        path: &FieldPath,
         provenance: &mut Vec<(FieldPath, FieldPath)>,
     ) {
         let Self { scheduler: (scheduler, scheduler_of), worker: (worker, worker_of), .. } = self;
         let parts = [("scheduler", &scheduler.keys, scheduler_of), ("worker", &worker.keys, worker_of)];
         for (part, keys, section) in parts {
-            let (place, from) = (place.key(part), section.key(part));
-            provenance.extend(pods::provenance(&place.key("spec"), &from, &section.key("image")));
-            keys.merge_into(&mut spec[part], &place, &from, provenance);
+            let (path, from) = (path.key(part), section.key(part));
+            provenance.extend(pods::provenance(&path.key("spec"), &from, &section.key("image")));
+            keys.merge_into(&mut spec[part], &path, &from, provenance);
         }
     }
 }

@@ -158,7 +158,7 @@ impl ProcessKeys {
     }
 
     /// Returns the paths of the keys that are set.
-    pub fn places(&self, section: &FieldPath) -> Vec<FieldPath> {
+    pub fn paths(&self, section: &FieldPath) -> Vec<FieldPath> {
         let Self { threads, processes, interface, local_directory, worker_port, nanny_port, nanny } = self;
         let rows = [
             ("threads", threads.is_some()),

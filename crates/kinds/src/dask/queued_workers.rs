@@ -26,7 +26,7 @@ pub enum WorkerCapacity {
 /// Workers that nodes are requested for.
 pub(crate) struct WorkerRequest<'a> {
     /// The path of the workers' part in the body.
-    pub place: &'a [&'a str],
+    pub path: &'a [&'a str],
     /// The paths of the workers' keys, and of their image, in the stack file.
     pub workers: FieldPath,
     pub image: FieldPath,
@@ -42,29 +42,29 @@ pub(crate) struct WorkerRequest<'a> {
 /// Requests nodes for the workers of a resource with `capacity`, and makes the resource depend on the request.
 pub(crate) fn request_workers(
     capacity: Option<WorkerCapacity>,
-    user: &mut Resource,
+    consumer: &mut Resource,
     request: WorkerRequest<'_>,
     scope: &Scope,
 ) -> Option<[Resource; 2]> {
     let WorkerCapacity::Queued = capacity?;
-    let annotations = FieldPath::keys(request.place.iter().copied()).key("metadata").key("annotations");
-    let made = request_resources(user, request, scope)?;
-    let from = user.origin.key("capacity");
-    user.provenance.extend(ANNOTATIONS.iter().map(|name| (annotations.key(name), from.clone())));
-    user.depends_on.push(made[1].address.clone());
+    let annotations = FieldPath::keys(request.path.iter().copied()).key("metadata").key("annotations");
+    let made = request_resources(consumer, request, scope)?;
+    let from = consumer.origin.key("capacity");
+    consumer.provenance.extend(ANNOTATIONS.iter().map(|name| (annotations.key(name), from.clone())));
+    consumer.depends_on.push(made[1].address.clone());
     Some(made)
 }
 
 /// Returns the PodTemplate and the request for these workers, and adds the annotations that name it to them. Both have the
 /// resource's dependencies, as the nodes come last: pods must start within ten minutes.
 fn request_resources(
-    user: &mut Resource,
+    consumer: &mut Resource,
     request: WorkerRequest<'_>,
     scope: &Scope,
 ) -> Option<[Resource; 2]> {
-    let Resource { address: section, identity, body, origin, depends_on, protect, .. } = user;
-    let user = identity.object()?;
-    let worker = request.place.iter().fold(body, |part, key| &mut part[*key]);
+    let Resource { address: section, identity, body, origin, depends_on, protect, .. } = consumer;
+    let consumer = identity.object()?;
+    let worker = request.path.iter().fold(body, |part, key| &mut part[*key]);
     let mut template = json!({ "spec": worker["spec"] });
     if worker["metadata"].is_object() {
         template["metadata"] = worker["metadata"].clone();
@@ -74,15 +74,15 @@ fn request_resources(
     let (count, longest) = (request.number.0, request.longest);
     let text = format!("{template} {count} {}", longest.unwrap_or_default());
     let digest = blake3::hash(text.as_bytes()).to_hex();
-    let of_text = format!("{}-{}", user.name, &digest.as_str()[..8]);
-    let name = if request.name_by_digest { of_text.clone() } else { format!("{}-workers", user.name) };
-    let namespace = user.namespace.as_deref().unwrap_or("default");
+    let of_text = format!("{}-{}", consumer.name, &digest.as_str()[..8]);
+    let name = if request.name_by_digest { of_text.clone() } else { format!("{}-workers", consumer.name) };
+    let namespace = consumer.namespace.as_deref().unwrap_or("default");
     let address = Address::object(section.as_str(), "ProvisioningRequest", Some(namespace), &name);
     RequestRef { address: address.clone(), name: &name, class: provisioning::QUEUED_CLASS }
         .add_annotations(&mut worker["metadata"]);
-    let place = FieldPath::keys(["template"]);
-    let mut provenance = pods::provenance(&place.key("spec"), &request.workers, &request.image);
-    provenance.extend(PodKeys::metadata_provenance(&place, &request.workers));
+    let path = FieldPath::keys(["template"]);
+    let mut provenance = pods::provenance(&path.key("spec"), &request.workers, &request.image);
+    provenance.extend(PodKeys::metadata_provenance(&path, &request.workers));
     let made = provisioning::request_resources(
         RequestSpec {
             address,
@@ -94,7 +94,7 @@ fn request_resources(
             number: request.number,
             max_duration: longest,
             pool: request.keys.pool.as_deref(),
-            consumer: Some(user),
+            consumer: Some(consumer),
             origin: origin.clone(),
             depends_on: depends_on.clone(),
             protect: *protect,
@@ -126,15 +126,15 @@ mod tests {
     #[test]
     fn what_names_a_request_is_never_changed_in_place() {
         let worker = ["spec", "worker"];
-        let place = FieldPath::keys(["spec", "worker", "metadata", "annotations"]);
+        let path = FieldPath::keys(["spec", "worker", "metadata", "annotations"]);
         for name in ANNOTATIONS {
             assert_eq!(
-                effect(&place.key(name), &worker).map(|found| found.0),
+                effect(&path.key(name), &worker).map(|found| found.0),
                 Some(Effect::Replace),
                 "{name}"
             );
         }
-        assert_eq!(effect(&place.key("team"), &worker), None);
+        assert_eq!(effect(&path.key("team"), &worker), None);
         let mut body = json!({ "spec": { "cluster": { "spec": { "worker": {} } } } });
         assert!(!are_requested(&body));
         body["spec"]["cluster"]["spec"]["worker"]["metadata"]["annotations"][ANNOTATIONS[0]] = json!("r");

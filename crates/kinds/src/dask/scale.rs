@@ -12,7 +12,7 @@ use model::resource::{Identity, ObjectId, Resource};
 pub(crate) fn scaled(resource: &Resource, all: &[Resource]) -> Option<ScaleTarget> {
     let Identity::Object(object) = &resource.identity else { return None };
     let path = api::replicas_path();
-    let place = resource.origin_of(&path);
+    let origin = resource.origin_of(&path);
     let of_cluster = object.gvk == api::cluster();
     let autoscaler = all.iter().filter(|_| of_cluster).find(
         |other| matches!(&other.identity, Identity::Object(id) if is_autoscaler_of(id, &other.body, object)),
@@ -29,8 +29,8 @@ pub(crate) fn scaled(resource: &Resource, all: &[Resource]) -> Option<ScaleTarge
         (None, None, Some(start)) => ReplicaOwner::Notebooks(start),
         (None, None, None) => ReplicaOwner::Unmanaged,
     };
-    let place = if matches!(number, ReplicaOwner::Notebooks(_)) { place.key("start") } else { place };
-    Some(ScaleTarget { path, origin: place, unit: "workers", replica_owner: number })
+    let origin = if matches!(number, ReplicaOwner::Notebooks(_)) { origin.key("start") } else { origin };
+    Some(ScaleTarget { path, origin, unit: "workers", replica_owner: number })
 }
 
 /// Returns true if an object is an autoscaler of a DaskCluster.

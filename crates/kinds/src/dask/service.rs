@@ -154,7 +154,7 @@ impl JsonSchema for DaskService {
 /// The annotation that keeps a load balancer off the internet on GKE. Source: Google's page "Create an internal load balancer".
 const INTERNAL_ON_GKE: (&str, &str) = ("networking.gke.io/load-balancer-type", "Internal");
 
-/// Such annotations of other clouds; other clusters ignore them. Source: pages of the AWS and Azure cloud controllers.
+/// Annotations with the same effect on other clouds; other clusters ignore them. Source: pages of the AWS and Azure cloud controllers.
 const INTERNAL_ELSEWHERE: [(&str, &str); 2] = [
     ("service.beta.kubernetes.io/aws-load-balancer-internal", "true"),
     ("service.beta.kubernetes.io/azure-load-balancer-internal", "true"),
@@ -191,7 +191,7 @@ impl DaskService {
     pub fn body(
         &self,
         cluster: &str,
-        place: &FieldPath,
+        path: &FieldPath,
         origin: &FieldPath,
         provenance: &mut Vec<(FieldPath, FieldPath)>,
     ) -> Value {
@@ -203,7 +203,7 @@ impl DaskService {
         });
         if let Some(ServiceSpec(given)) = &self.spec {
             let shape = schema::definition("io.k8s.api.core.v1.ServiceSpec");
-            pod::strategic_merge(&mut body, given, shape.as_ref(), place, &origin.key("spec"), provenance);
+            pod::strategic_merge(&mut body, given, shape.as_ref(), path, &origin.key("spec"), provenance);
         }
         body
     }
@@ -245,8 +245,8 @@ mod tests {
         let spec = json!({ "loadBalancerSourceRanges": ["10.0.0.0/8"], "ports": [{ "port": 8786, "nodePort": 30786 }] });
         let service = DaskService { spec: Some(ServiceSpec(spec)), ..DaskService::of(ServiceType::NodePort) };
         let mut provenance = Vec::new();
-        let (place, origin) = (FieldPath::keys(["s"]), FieldPath::keys(["service"]));
-        let body = service.body("c", &place, &origin, &mut provenance);
+        let (path, origin) = (FieldPath::keys(["s"]), FieldPath::keys(["service"]));
+        let body = service.body("c", &path, &origin, &mut provenance);
         assert_eq!(body["ports"][0]["name"], "tcp-comm");
         assert_eq!((&body["ports"][0]["nodePort"], body["ports"][1].get("nodePort")), (&json!(30786), None));
         assert_eq!(body["loadBalancerSourceRanges"], json!(["10.0.0.0/8"]));

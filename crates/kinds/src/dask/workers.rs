@@ -36,7 +36,7 @@ pub(crate) fn change_steps(context: &ChangeContext, kind: KindId, own: Vec<Step>
         steps.splice(..0, waits_before(context.action, object, context.fields, &steps));
     }
     if let (Some(live), Some(seconds)) = (context.live, context.idle_wait_seconds)
-        && idle_wait::takes_workers(context.action, &steps)
+        && idle_wait::deletes_workers(context.action, &steps)
     {
         let wait = idle_wait::wait(kind, context.identity, live, seconds);
         steps.splice(..0, wait.map(Step::Await));
@@ -93,7 +93,7 @@ fn orphaned_deployments(
     if asked != Some(desired) || scaled_to(live) != Some(desired) {
         return None;
     }
-    let left = too_many(desired, &group.name, &deployments(objects, group));
+    let left = surplus_workers(desired, &group.name, &deployments(objects, group));
     let why = format!(
         "the Dask operator reports that it scaled to {desired}, but did not; the surplus is deleted: {}",
         worker_names(&left)
@@ -102,7 +102,7 @@ fn orphaned_deployments(
 }
 
 /// Returns the worker Deployments of a group beyond the desired number: first those that are not ready, then the youngest.
-fn too_many(desired: u64, group: &str, deployments: &[(&ObjectId, &Value)]) -> Vec<(ObjectId, Value)> {
+fn surplus_workers(desired: u64, group: &str, deployments: &[(&ObjectId, &Value)]) -> Vec<(ObjectId, Value)> {
     let own = |(_, live): &&(&ObjectId, &Value)| {
         live["metadata"]["labels"][GROUP_LABEL] == group && !is_terminating(live)
     };
@@ -137,7 +137,7 @@ pub(crate) fn deleted_workers(context: &ChangeContext) -> Vec<(ObjectId, Value)>
             other.gvk == api::group() && other.namespace == group.namespace && other.name != group.name;
         beside && live["spec"]["cluster"] == *cluster && has_workers(&other.name)
     });
-    if several { too_many(to, &group.name, &workers) } else { Vec::new() }
+    if several { surplus_workers(to, &group.name, &workers) } else { Vec::new() }
 }
 
 /// Returns the steps that recreate a lost scheduler, its Service or the default group: the operator is told to create missing
@@ -201,7 +201,7 @@ fn lost_workers(context: &ChangeContext, group: &ObjectId, inside: &Objects) -> 
         kind: KindId::DaskGroup,
         identity: Identity::Object(group.clone()),
         until: Until::Ready,
-        facts: Facts::Noted(there),
+        facts: Facts::ScaledTo(there),
         deadline: PICKUP_TIMEOUT,
     });
     Some((why, vec![scale(there), noted, scale(desired)]))

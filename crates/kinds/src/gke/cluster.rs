@@ -59,12 +59,12 @@ fn about(resource: &Resource) -> Vec<String> {
         ("", channel) => format!("{} channel", channel.to_lowercase()),
         (version, _) => format!("version {version}"),
     };
-    let place = match zonal {
+    let location = match zonal {
         _ if autopilot::is_on(body) => "Autopilot",
         true => "zonal",
         false => "regional",
     };
-    vec![place.to_owned(), version]
+    vec![location.to_owned(), version]
 }
 
 /// Returns the resource that `[cluster]` declares.

@@ -57,7 +57,7 @@ pub fn compare(rules: &[&Rule], desired: &Value, live: &Value, last: Option<&Val
     for rule in rules {
         let path = rule.path();
         let null = Value::Null;
-        let live_path = live_place(rule);
+        let live_path = live_path(rule);
         let (want, have) = (path.find(desired).unwrap_or(&null), live_path.find(live).unwrap_or(&null));
         let before = last.and_then(|last| path.find(last)).unwrap_or(&null);
         if want.is_null() && before.is_null() {
@@ -91,7 +91,7 @@ pub fn compare(rules: &[&Rule], desired: &Value, live: &Value, last: Option<&Val
                     |value: &Value| value.as_str().and_then(|v| v.rsplit('/').next()).map(str::to_owned);
                 compared.field(rule, path, want, have, last(want) == last(have));
             }
-            FieldComparison::OwnItems if want.is_null() => compared.given_up(rule, path, have, before),
+            FieldComparison::OwnItems if want.is_null() => compared.removed_list(rule, path, have, before),
             FieldComparison::Set | FieldComparison::OwnItems => {
                 compared.field(rule, path, want, have, sorted(want) == sorted(have));
             }
@@ -143,7 +143,7 @@ pub fn set_by_others(rules: &[&Rule], last: &Value, live: &Value) -> Vec<(FieldP
                 let new = have.as_array().into_iter().flatten();
                 let known = |item: &Value| before.as_array().is_some_and(|before| before.contains(item));
                 let new = new.filter(|item| !known(item));
-                found.extend(new.enumerate().map(|(place, item)| (path.index(place), item.clone())));
+                found.extend(new.enumerate().map(|(index, item)| (path.index(index), item.clone())));
             }
             FieldComparison::Set
             | FieldComparison::Exact
@@ -160,7 +160,7 @@ pub fn set_by_others(rules: &[&Rule], last: &Value, live: &Value) -> Vec<(FieldP
 
 /// Returns the path of a rule's field in the live object: the version of a cluster is read from another field than it
 /// is set by.
-fn live_place(rule: &Rule) -> FieldPath {
+fn live_path(rule: &Rule) -> FieldPath {
     match rule.path {
         "initialClusterVersion" => FieldPath::keys(["currentMasterVersion"]),
         path => path.parse().unwrap_or_default(),
@@ -231,7 +231,7 @@ impl Compared {
     }
 
     /// Reports a list that is no longer desired: it loses the entries that the stack added.
-    fn given_up(&mut self, rule: &Rule, path: FieldPath, have: &Value, before: &Value) {
+    fn removed_list(&mut self, rule: &Rule, path: FieldPath, have: &Value, before: &Value) {
         let ours = |item: &Value| before.as_array().is_some_and(|before| before.contains(item));
         let live: Vec<Value> = have.as_array().cloned().unwrap_or_default();
         let kept: Vec<Value> = live.iter().filter(|item| !ours(item)).cloned().collect();
@@ -380,20 +380,20 @@ pub fn merged_taints(want: &Value, live: &Value, changes: &[FieldChange], at: &F
     let shown = |taint: &Value| format!("{}:{}", text(&taint["key"]), text(&taint["effect"]));
     let ours =
         |taint: &Value| want.as_array().is_some_and(|list| list.iter().any(|t| shown(t) == shown(taint)));
-    let given_up = |taint: &Value| {
+    let is_removed = |taint: &Value| {
         changes.iter().any(|change| change.after.is_none() && change.path == at.key(&shown(taint)))
     };
-    let kept = live.as_array().into_iter().flatten().filter(|taint| !ours(taint) && !given_up(taint));
+    let kept = live.as_array().into_iter().flatten().filter(|taint| !ours(taint) && !is_removed(taint));
     kept.chain(want.as_array().into_iter().flatten()).cloned().collect()
 }
 
 /// Sets a value at a path; missing tables are created.
 pub(super) fn put(body: &mut Value, path: &FieldPath, value: Value) {
-    let place = path.segments().iter().fold(body, |place, segment| match segment {
-        Segment::Key(key) => &mut place[key.as_str()],
-        Segment::Index(index) => &mut place[*index],
+    let target = path.segments().iter().fold(body, |target, segment| match segment {
+        Segment::Key(key) => &mut target[key.as_str()],
+        Segment::Index(index) => &mut target[*index],
     });
-    *place = value;
+    *target = value;
 }
 
 /// Returns one request to GKE.

@@ -75,17 +75,17 @@ pub const fn rule(
 
 /// Builds the row of a key with a switch, a number, a string, or an enumeration of [`super::enums`]. The effect of a change is
 /// that of `schemas/gke-fields.tsv`.
-macro_rules! listed {
+macro_rules! schema_row {
     ($key:ident: switch, $path:literal) => {
-        listed!($key, $path, |on: &bool| serde_json::Value::Bool(*on), |live: &serde_json::Value| live
+        schema_row!($key, $path, |on: &bool| serde_json::Value::Bool(*on), |live: &serde_json::Value| live
             .as_bool())
     };
     ($key:ident: number, $path:literal) => {
-        listed!($key, $path, |number: &u32| serde_json::Value::from(*number), $crate::gke::field::as_u32)
+        schema_row!($key, $path, |number: &u32| serde_json::Value::from(*number), $crate::gke::field::as_u32)
     };
     // 64-bit numbers travel as texts.
     ($key:ident: wide, $path:literal) => {
-        listed!(
+        schema_row!(
             $key,
             $path,
             |number: &u32| serde_json::Value::from(number.to_string()),
@@ -93,7 +93,7 @@ macro_rules! listed {
         )
     };
     ($key:ident: text, $path:literal) => {
-        listed!(
+        schema_row!(
             $key,
             $path,
             |text: &String| serde_json::Value::from(text.as_str()),
@@ -101,7 +101,7 @@ macro_rules! listed {
         )
     };
     ($key:ident: word $of:ty, $path:literal) => {
-        listed!($key, $path, |word: &$of| word.api(), <$of>::of)
+        schema_row!($key, $path, |word: &$of| word.api(), <$of>::of)
     };
     ($key:ident, $path:literal, $api:expr, $of:expr) => {
         Field {
@@ -113,7 +113,7 @@ macro_rules! listed {
         }
     };
 }
-pub(super) use listed;
+pub(super) use schema_row;
 
 /// Reads a number that may be a string.
 pub fn as_u32(live: &Value) -> Option<u32> {
@@ -132,12 +132,12 @@ pub enum ManagedBy {
 
 /// Returns how many fields have rules of their own.
 pub const fn count<S>(fields: &[Field<S>]) -> usize {
-    let (mut count, mut place) = (0, 0);
-    while place < fields.len() {
-        if let RuleSource::Explicit(_) = fields[place].rule {
+    let (mut count, mut index) = (0, 0);
+    while index < fields.len() {
+        if let RuleSource::Explicit(_) = fields[index].rule {
             count += 1;
         }
-        place += 1;
+        index += 1;
     }
     count
 }
@@ -152,13 +152,13 @@ pub const fn rules<S, const N: usize>(fields: &'static [Field<S>]) -> [&'static 
         note: None,
     };
     let mut rules = [&NONE; N];
-    let (mut count, mut place) = (0, 0);
-    while place < fields.len() {
-        if let RuleSource::Explicit(rule) = &fields[place].rule {
+    let (mut count, mut index) = (0, 0);
+    while index < fields.len() {
+        if let RuleSource::Explicit(rule) = &fields[index].rule {
             rules[count] = rule;
             count += 1;
         }
-        place += 1;
+        index += 1;
     }
     rules
 }
@@ -277,6 +277,6 @@ pub fn pairs(live: &Value) -> impl Iterator<Item = (String, String)> {
 
 /// Returns the Google Cloud labels that people set, without GKE's own and those of stacks.
 pub fn google_labels(live: &Value) -> BTreeMap<String, String> {
-    let marks = |key: &str| key == LABEL_STACK || key == LABEL_ID || key.starts_with("goog-");
-    pairs(live).filter(|(key, _)| !marks(key)).collect()
+    let is_reserved = |key: &str| key == LABEL_STACK || key == LABEL_ID || key.starts_with("goog-");
+    pairs(live).filter(|(key, _)| !is_reserved(key)).collect()
 }

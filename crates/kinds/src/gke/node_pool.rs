@@ -85,8 +85,8 @@ pub fn lower(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope
     let mut resource = resource(key, first.as_ref().unwrap_or(section), cluster, scope, ManagedBy::Stack);
     if first.is_some() {
         let capacity = resource.origin.key("capacity");
-        let bought = BOUGHT.iter().filter_map(|place| place.parse().ok());
-        resource.provenance.extend(bought.map(|place: FieldPath| (place, capacity.clone())));
+        let bought = BOUGHT.iter().filter_map(|path| path.parse().ok());
+        resource.provenance.extend(bought.map(|path: FieldPath| (path, capacity.clone())));
     }
     resource
 }

@@ -46,8 +46,8 @@ pub(crate) fn set_adaptive(worker: &mut Value, least: u32, most: u32) {
 /// Returns the adapter as the owner of the number.
 pub(crate) fn number(resource: &Resource) -> Option<ReplicaOwner> {
     let Bounds { least, most } = bounds(&resource.body["spec"]["worker"])?;
-    let place = resource.origin_of(&path().key("maximum"));
-    Some(ReplicaOwner::Autoscaler { min: least, max: most, whose: "the adapter".to_owned(), origin: place })
+    let origin = resource.origin_of(&path().key("maximum"));
+    Some(ReplicaOwner::Autoscaler { min: least, max: most, whose: "the adapter".to_owned(), origin })
 }
 
 /// Returns the defect of a cluster whose adapter has ended: nothing sets its number of workers.

@@ -33,7 +33,7 @@ pub(crate) fn identity(gvk: &Gvk, name: &str) -> Identity {
 }
 
 /// Returns the readiness if hosts could not be read, or SLURM cannot be asked any more because the stack has no jobs.
-pub(crate) fn unasked(live: &Value) -> Option<Readiness> {
+pub(crate) fn unread_hosts(live: &Value) -> Option<Readiness> {
     if let Some(why) = live["status"]["unknown"].as_str() {
         return Some(Readiness::progressing(format!("its state is not known: {why}")));
     }

@@ -110,13 +110,13 @@ pub(crate) fn protocol_from(worker: &FieldPath, section: &DaskCluster, scope: &S
 }
 
 /// The hosts of the parts of a Dask cluster, in the order of the file.
-struct Places {
+struct PartHosts {
     scheduler: String,
     workers: Vec<String>,
     all: Vec<String>,
 }
 
-impl Places {
+impl PartHosts {
     /// Returns the hosts; `None` for a target with a single machine.
     fn of(section: &DaskCluster, scope: &Scope) -> Option<Self> {
         let names = scope.target.host_names()?;
@@ -153,9 +153,9 @@ pub(crate) fn spec(section: &DaskCluster, scope: &Scope) -> Value {
     }
     let environment = scope.environment(section.environment.as_deref());
     let worker = &section.worker;
-    let places = Places::of(section, scope);
-    if let Some(places) = &places {
-        scheduler["on"] = json!(places.scheduler);
+    let hosts = PartHosts::of(section, scope);
+    if let Some(hosts) = &hosts {
+        scheduler["on"] = json!(hosts.scheduler);
     }
     let mut spec = json!({
         "environment": workers::environment(section.environment.as_deref(), scope),
@@ -171,7 +171,7 @@ pub(crate) fn spec(section: &DaskCluster, scope: &Scope) -> Value {
     if let Some(facts) = environment.filter(|facts| !facts.pip_install.is_empty()) {
         spec[PIP_INSTALL] = json!(facts.pip_install);
     }
-    if let Some(Places { scheduler: _, workers, all }) = &places {
+    if let Some(PartHosts { scheduler: _, workers, all }) = &hosts {
         spec["hosts"] = json!(all);
         spec["worker"]["hosts"] = json!(workers);
     }
@@ -216,7 +216,7 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     depends_on.extend(workers::secret_dependency(envs, scope));
     depends_on.extend(section.lifecycle.depends_on.iter().map(Address::new));
     let mut provenance = workers::provenance(&origin.key("worker"), &section.worker.process);
-    let place = FieldPath::keys(["spec", "scheduler"]);
+    let path = FieldPath::keys(["spec", "scheduler"]);
     provenance.extend(pip_install_from(section.environment.as_deref(), scope));
     let number = origin.key("worker").key("replicas");
     provenance.extend([
@@ -227,9 +227,9 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
         (FieldPath::keys(["spec", "restart"]), origin.key("restart")),
         (FieldPath::keys(["spec", IDLE]), origin.key("idle_timeout")),
         (FieldPath::keys(["spec", TTL]), origin.key("ttl")),
-        (place.clone(), origin.key("scheduler")),
-        (place.key("protocol"), protocol_from(&origin.key("worker"), section, scope)),
-        (place.key("dashboardPort"), origin.key("scheduler").key("dashboard_port")),
+        (path.clone(), origin.key("scheduler")),
+        (path.key("protocol"), protocol_from(&origin.key("worker"), section, scope)),
+        (path.key("dashboardPort"), origin.key("scheduler").key("dashboard_port")),
         (FieldPath::keys(["metadata", "labels"]), origin.key("labels")),
         (FieldPath::keys(["metadata", "annotations"]), origin.key("annotations")),
     ]);

@@ -227,7 +227,7 @@ fn by_host(status: &Value) -> Vec<(String, Versions)> {
 }
 
 fn readiness(live: &Value) -> Readiness {
-    api::unasked(live).unwrap_or_else(|| judged(live))
+    api::unread_hosts(live).unwrap_or_else(|| judged(live))
 }
 
 fn judged(live: &Value) -> Readiness {

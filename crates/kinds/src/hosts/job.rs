@@ -116,7 +116,7 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
         depends_on,
         protect: section.lifecycle.protect,
         recreation: Recreation::Once {
-            follow: section.wait.then(|| section.timeout.unwrap_or(DEFAULT_JOB_TIMEOUT)),
+            timeout: section.wait.then(|| section.timeout.unwrap_or(DEFAULT_JOB_TIMEOUT)),
         },
     }
 }
@@ -158,32 +158,32 @@ fn provenance(
     let target = FieldPath::keys([scope.target.hosts_section()]);
     let worker = from(section.worker.is_some()).key("worker");
     let mut provenance = workers::provenance(&worker, &own.worker.process);
-    let place = |keys: &[&str]| keys.iter().fold(FieldPath::keys(["spec"]), |path, key| path.key(key));
+    let path = |keys: &[&str]| keys.iter().fold(FieldPath::keys(["spec"]), |path, key| path.key(key));
     provenance.extend([
-        (place(&["environment"]), from(section.environment.is_some()).key("environment")),
-        (place(&["scheduler"]), from(section.scheduler.is_some()).key("scheduler")),
+        (path(&["environment"]), from(section.environment.is_some()).key("environment")),
+        (path(&["scheduler"]), from(section.scheduler.is_some()).key("scheduler")),
         // On another host it would run once more, whoever says so.
-        (place(&["scheduler", "on"]), origin.clone()),
-        (place(&["scheduler", "protocol"]), cluster::protocol_from(&worker, own, scope)),
-        (place(&["scheduler", "dashboardPort"]), from(true).key("scheduler").key("dashboard_port")),
-        (place(&["worker", "replicas"]), job::number_from(origin, section)),
-        (place(&["program", "args"]), origin.key("args")),
-        (place(&["program", "env"]), origin.key("env")),
-        (place(&["program", "secrets"]), origin.key("env")),
-        (place(&["program", "gpus"]), origin.key("gpus")),
-        (place(&["restart"]), origin.key("restart")),
-        (place(&["hosts"]), target.key("hosts")),
+        (path(&["scheduler", "on"]), origin.clone()),
+        (path(&["scheduler", "protocol"]), cluster::protocol_from(&worker, own, scope)),
+        (path(&["scheduler", "dashboardPort"]), from(true).key("scheduler").key("dashboard_port")),
+        (path(&["worker", "replicas"]), job::number_from(origin, section)),
+        (path(&["program", "args"]), origin.key("args")),
+        (path(&["program", "env"]), origin.key("env")),
+        (path(&["program", "secrets"]), origin.key("env")),
+        (path(&["program", "gpus"]), origin.key("gpus")),
+        (path(&["restart"]), origin.key("restart")),
+        (path(&["hosts"]), target.key("hosts")),
     ]);
     if let Some(facts) = scope.environment(own.environment.as_deref()) {
         let packages = FieldPath::keys(["environment", &facts.key]);
-        provenance.push((place(&["environment", "digest"]), packages));
+        provenance.push((path(&["environment", "digest"]), packages));
     }
     provenance.extend(cluster::pip_install_from(own.environment.as_deref(), scope));
     if own.worker.hosts.is_empty() {
-        provenance.push((place(&["worker", "hosts"]), target.key("hosts")));
+        provenance.push((path(&["worker", "hosts"]), target.key("hosts")));
     }
     if own.worker.slurm.is_none() {
-        provenance.push((place(&["worker", "slurm"]), target));
+        provenance.push((path(&["worker", "slurm"]), target));
     }
     provenance
 }
@@ -236,8 +236,8 @@ fn readiness(wait: &Await, live: &Value) -> Readiness {
     if !live.is_object() {
         return waits("not created yet");
     }
-    if let Some(unasked) = api::unasked(live) {
-        return unasked;
+    if let Some(unread_hosts) = api::unread_hosts(live) {
+        return unread_hosts;
     }
     let status = &live["status"];
     let to_the_end = matches!(wait.facts, Facts::Job { to_the_end: true, .. });

@@ -149,23 +149,23 @@ pub(crate) fn environment(key: Option<&str>, scope: &Scope) -> Value {
 
 /// Returns the provenance of the worker's fields.
 pub(crate) fn provenance(origin: &FieldPath, process: &ProcessKeys) -> Vec<(FieldPath, FieldPath)> {
-    let place = |key: &str| FieldPath::keys(["spec", "worker", key]);
+    let path = |key: &str| FieldPath::keys(["spec", "worker", key]);
     let threads = if process.threads.is_some() { "threads" } else { "cpu" };
     vec![
         (FieldPath::keys(["spec", "worker"]), origin.clone()),
-        (place("threads"), origin.key(threads)),
-        (place("processes"), origin.key("processes")),
-        (place("gpus"), origin.key("gpus")),
-        (place("interface"), origin.key("interface")),
-        (place("localDirectory"), origin.key("local_directory")),
-        (place("workerPort"), origin.key("worker_port")),
-        (place("nannyPort"), origin.key("nanny_port")),
-        (place("nanny"), origin.key("nanny")),
-        (place("env"), origin.key("env")),
-        (place("secrets"), origin.key("env")),
-        (place("hosts"), origin.key("hosts")),
-        (place("slurm"), origin.key("slurm")),
-        (place("memory"), origin.key("memory")),
+        (path("threads"), origin.key(threads)),
+        (path("processes"), origin.key("processes")),
+        (path("gpus"), origin.key("gpus")),
+        (path("interface"), origin.key("interface")),
+        (path("localDirectory"), origin.key("local_directory")),
+        (path("workerPort"), origin.key("worker_port")),
+        (path("nannyPort"), origin.key("nanny_port")),
+        (path("nanny"), origin.key("nanny")),
+        (path("env"), origin.key("env")),
+        (path("secrets"), origin.key("env")),
+        (path("hosts"), origin.key("hosts")),
+        (path("slurm"), origin.key("slurm")),
+        (path("memory"), origin.key("memory")),
     ]
 }
 
@@ -249,7 +249,7 @@ pub(crate) fn find_defect(context: &ChangeContext) -> Option<Defect> {
 
 /// Returns the readiness, from the processes that the agent finds and the workers that the scheduler knows.
 pub(crate) fn readiness(wait: &Await, live: &Value) -> Readiness {
-    api::unasked(live).unwrap_or_else(|| judged(wait, live))
+    api::unread_hosts(live).unwrap_or_else(|| judged(wait, live))
 }
 
 fn judged(wait: &Await, live: &Value) -> Readiness {
@@ -375,12 +375,12 @@ pub(crate) fn status_line(live: &Value) -> StatusLine {
 /// Returns the owner of the number: the file or the adapter. `KubeCluster` cannot scale it.
 pub(crate) fn scaled(resource: &Resource, _: &[Resource]) -> Option<ScaleTarget> {
     let path = api::replicas_path();
-    let place = resource.origin_of(&path);
+    let origin = resource.origin_of(&path);
     let file = || {
         path.find(&resource.body).and_then(Value::as_u64).map_or(ReplicaOwner::Unmanaged, ReplicaOwner::File)
     };
     let number = adaptive::number(resource).unwrap_or_else(file);
-    Some(ScaleTarget { path, origin: place, unit: "workers", replica_owner: number })
+    Some(ScaleTarget { path, origin, unit: "workers", replica_owner: number })
 }
 
 /// Returns `2 workers with 1 thread each`.

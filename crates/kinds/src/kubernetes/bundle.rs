@@ -49,13 +49,14 @@ impl<'a> Bundle<'a> {
 
     /// Returns its objects that are applied, in the order of the files.
     pub fn objects(self) -> impl Iterator<Item = Object<'a>> {
-        self.all()
-            .filter(|object| !matches!(object.fate(), HookPlacement::LeftOut | HookPlacement::Refused(_)))
+        self.all().filter(|object| {
+            !matches!(object.placement(), HookPlacement::LeftOut | HookPlacement::Refused(_))
+        })
     }
 
     /// Returns all objects, including hooks that have no place in a stack.
     pub fn all(self) -> impl Iterator<Item = Object<'a>> {
-        self.objects.iter().enumerate().map(move |(place, value)| Object { bundle: self, place, value })
+        self.objects.iter().enumerate().map(move |(index, value)| Object { bundle: self, index, value })
     }
 }
 
@@ -65,7 +66,7 @@ pub struct Object<'a> {
     /// The bundle that contains it.
     pub bundle: Bundle<'a>,
     /// Its index in the section.
-    pub place: usize,
+    pub index: usize,
     /// The object as it is in the file.
     pub value: &'a Value,
 }
@@ -75,12 +76,12 @@ impl<'a> Object<'a> {
     pub fn origin(&self) -> FieldPath {
         let keys = std::iter::once(self.bundle.section).chain(self.bundle.key).chain(["objects"]);
         let keys = keys.map(|key| Segment::Key(key.to_owned()));
-        keys.chain([Segment::Index(self.place)]).collect()
+        keys.chain([Segment::Index(self.index)]).collect()
     }
 
     /// Returns when it is applied, if at all. An object of a manifest is no hook.
-    pub fn fate(&self) -> HookPlacement<'a> {
-        self.bundle.hooks.map_or(HookPlacement::Plain, |hooks| hooks::fate(self.value, hooks))
+    pub fn placement(&self) -> HookPlacement<'a> {
+        self.bundle.hooks.map_or(HookPlacement::Plain, |hooks| hooks::placement(self.value, hooks))
     }
 
     /// Returns both parts of `apps/v1`.
@@ -121,7 +122,7 @@ pub struct Kinds<'a> {
 /// A kind of a CRD in the files.
 pub(crate) struct Custom<'a> {
     api: Api,
-    definition: &'a Value,
+    crd: &'a Value,
     /// The CRD's own address if the stack applies it.
     pub(crate) address: Option<Address>,
 }
@@ -137,9 +138,9 @@ impl<'a> Kinds<'a> {
         });
         let known = bundles.iter().flat_map(|bundle| bundle.known);
         let known = known.filter(|value| is_definition(value)).map(|value| (value, None));
-        let custom = applied.chain(known).flat_map(|(definition, address)| {
-            let one = move |api| Custom { api, definition, address: address.clone() };
-            Api::from_crd(definition).into_iter().map(one)
+        let custom = applied.chain(known).flat_map(|(crd, address)| {
+            let one = move |api| Custom { api, crd, address: address.clone() };
+            Api::from_crd(crd).into_iter().map(one)
         });
         Self { custom: custom.collect() }
     }
@@ -193,8 +194,8 @@ impl<'a> Kinds<'a> {
             return schema::dask(kind);
         }
         let custom = || {
-            let Custom { definition, .. } = self.custom(group, version, kind)?;
-            let versions = definition["spec"]["versions"].as_array()?;
+            let Custom { crd, .. } = self.custom(group, version, kind)?;
+            let versions = crd["spec"]["versions"].as_array()?;
             let found = versions.iter().find(|found| found["name"] == version)?;
             Some(schema::Schema::from_crd(&found["schema"]["openAPIV3Schema"]))
         };

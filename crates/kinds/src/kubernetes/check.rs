@@ -182,9 +182,9 @@ pub fn lower(key: &str, section: &Check, scope: &Scope) -> Resource {
     if !scope.target.is_on_hosts() {
         security_defaults::apply(&mut spec);
     }
-    let place = FieldPath::keys(["spec"]);
-    let mut provenance = vec![(place.key("nodeSelector"), origin.key("pool"))];
-    provenance.extend(Machines::provenance(&place, &origin));
+    let path = FieldPath::keys(["spec"]);
+    let mut provenance = vec![(path.key("nodeSelector"), origin.key("pool"))];
+    provenance.extend(Machines::provenance(&path, &origin));
     Resource {
         identity: Identity::Check(address.clone()),
         address,

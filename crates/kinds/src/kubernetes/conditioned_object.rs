@@ -156,13 +156,13 @@ fn service_ready(service: &Value) -> Readiness {
 }
 
 /// Returns the readiness from both conditions, as kubectl and kapp do: names that collide are never accepted.
-fn crd_ready(definition: &Value) -> Readiness {
-    if let Some(names) = condition(definition, "NamesAccepted")
+fn crd_ready(crd: &Value) -> Readiness {
+    if let Some(names) = condition(crd, "NamesAccepted")
         && names["status"] == "False"
     {
         return Readiness::Failed(format!("its names are not accepted: {}", text(&names["message"])));
     }
-    match condition(definition, "Established") {
+    match condition(crd, "Established") {
         Some(established) if established["status"] == "True" => Readiness::Ready,
         _ => Readiness::progressing("not yet served by the API server"),
     }

@@ -26,17 +26,18 @@ pub fn in_order(
     mut made: Vec<Resource>,
     scope: &Scope,
 ) -> Vec<Resource> {
-    let is_home = |resource: &Resource| {
+    let is_own_namespace = |resource: &Resource| {
         resource.kind == KindId::Namespace
             && resource.identity.object().is_some_and(|object| object.name == namespace)
     };
-    let mut own = own_namespace(section, namespace, scope).filter(|_| !made.iter().any(is_home));
+    let mut own = own_namespace(section, namespace, scope).filter(|_| !made.iter().any(is_own_namespace));
     if let Some(resource) = &mut own {
         resource.depends_on.extend(lifecycle.depends_on.iter().map(Address::new));
         resource.protect = lifecycle.protect;
     }
-    let home = own.iter().chain(made.iter().filter(|resource| is_home(resource)));
-    let home: Option<Address> = home.map(|resource| resource.address.clone()).next();
+    let own_namespace_address = own.iter().chain(made.iter().filter(|resource| is_own_namespace(resource)));
+    let own_namespace_address: Option<Address> =
+        own_namespace_address.map(|resource| resource.address.clone()).next();
     let of = |which: &dyn Fn(&Resource) -> bool| -> Vec<Address> {
         made.iter().filter(|resource| which(resource)).map(|resource| resource.address.clone()).collect()
     };
@@ -44,7 +45,7 @@ pub fn in_order(
     let before = of(&|resource| resource.kind != KindId::Deployment && !is_webhook(resource));
     for resource in &mut made {
         if resource.identity.object().is_some_and(|object| object.namespace.is_some()) {
-            resource.depends_on.extend(home.clone());
+            resource.depends_on.extend(own_namespace_address.clone());
         }
         if resource.kind == KindId::Deployment {
             resource.depends_on.extend(before.iter().cloned());

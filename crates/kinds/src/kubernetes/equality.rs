@@ -51,7 +51,7 @@ impl ValueFormat {
     /// Returns the format of a value at a path in a pod template.
     fn of_shape(path: &FieldPath) -> Self {
         let keys =
-            |at: usize| path.segments().len().checked_sub(at).and_then(|place| path.segments().get(place));
+            |at: usize| path.segments().len().checked_sub(at).and_then(|index| path.segments().get(index));
         let is = |at: usize, name: &str| matches!(keys(at), Some(Segment::Key(key)) if key == name);
         match () {
             () if is(2, "emptyDir") && is(1, "sizeLimit") => Self::Quantity,
@@ -85,7 +85,7 @@ fn is_resource(name: &str) -> bool {
 }
 
 /// Returns true if two values of a format mean the same.
-pub fn same(want: &Value, live: &Value, sense: ValueFormat) -> bool {
+pub fn same(want: &Value, live: &Value, format: ValueFormat) -> bool {
     if want == live {
         return true;
     }
@@ -95,7 +95,7 @@ pub fn same(want: &Value, live: &Value, sense: ValueFormat) -> bool {
     fn equal<T: PartialEq>(want: Option<T>, live: Option<T>) -> bool {
         want.is_some() && want == live
     }
-    match sense {
+    match format {
         ValueFormat::Plain => false,
         ValueFormat::Quantity => equal(Quantity::of(want), Quantity::of(live)),
         ValueFormat::Duration => equal(duration(want), duration(live)),
@@ -131,7 +131,7 @@ fn at(path: &FieldPath, value: &Value, schema: Option<&Schema>, in_requirements:
             let below = schema.and_then(Schema::items);
             let each = items.iter().enumerate();
             let mut items: Vec<Value> = each
-                .map(|(place, item)| at(&path.index(place), item, below.as_ref(), in_requirements))
+                .map(|(index, item)| at(&path.index(index), item, below.as_ref(), in_requirements))
                 .collect();
             match schema.map(Schema::list) {
                 // Their order says nothing.
@@ -141,15 +141,15 @@ fn at(path: &FieldPath, value: &Value, schema: Option<&Schema>, in_requirements:
             Value::Array(items)
         }
         leaf => {
-            let sense = if in_requirements { ValueFormat::Quantity } else { ValueFormat::of(schema, path) };
-            spelled(leaf, sense)
+            let format = if in_requirements { ValueFormat::Quantity } else { ValueFormat::of(schema, path) };
+            spelled(leaf, format)
         }
     }
 }
 
 /// Returns the one spelling of a leaf: a quantity in billionths, a duration in nanoseconds.
-fn spelled(leaf: &Value, sense: ValueFormat) -> Value {
-    let one = match sense {
+fn spelled(leaf: &Value, format: ValueFormat) -> Value {
+    let one = match format {
         ValueFormat::Plain => None,
         ValueFormat::Quantity => Quantity::of(leaf).map(|one| json!(format!("{}n", one.nanos()))),
         ValueFormat::Duration => duration(leaf).map(|nanoseconds| json!(format!("{nanoseconds}ns"))),
@@ -241,14 +241,14 @@ mod tests {
     use super::*;
 
     /// Checks that spellings of one row mean the same, and those of two rows never do.
-    fn check(sense: ValueFormat, rows: &[&[Value]]) {
-        for (place, row) in rows.iter().enumerate() {
+    fn check(format: ValueFormat, rows: &[&[Value]]) {
+        for (index, row) in rows.iter().enumerate() {
             for (other, others) in rows.iter().enumerate() {
                 for left in *row {
                     for right in *others {
-                        assert_eq!(same(left, right, sense), place == other, "{sense:?} {left} {right}");
-                        let one = spelled(left, sense) == spelled(right, sense);
-                        assert_eq!(one, place == other, "{sense:?} {left} {right}");
+                        assert_eq!(same(left, right, format), index == other, "{format:?} {left} {right}");
+                        let one = spelled(left, format) == spelled(right, format);
+                        assert_eq!(one, index == other, "{format:?} {left} {right}");
                     }
                 }
             }

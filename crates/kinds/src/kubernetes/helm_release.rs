@@ -122,9 +122,9 @@ impl HelmRelease {
         let inline = self.values.get(name).map(|value| (section.key("values").key(name), value));
         let files = self.given.iter().enumerate().rev();
         let in_files = || {
-            files.into_iter().find_map(|(place, file)| {
+            files.into_iter().find_map(|(index, file)| {
                 let value = file.get(name).filter(|value| !value.is_null())?;
-                Some((section.key("given").index(place).key(name), value))
+                Some((section.key("given").index(index).key(name), value))
             })
         };
         inline.or_else(in_files)
@@ -152,13 +152,8 @@ impl HelmRelease {
         if let Some((object, replicas)) = made("-worker") {
             let section = FieldPath::keys([SECTION, key]);
             let said = self.value(key, "worker").filter(|(_, worker)| !worker["replicas"].is_null());
-            let place = said.map_or_else(|| section.key("values").key("worker"), |(place, _)| place);
-            groups.push(WorkerGroup {
-                name: "worker".into(),
-                object,
-                replicas,
-                place: place.key("replicas"),
-            });
+            let path = said.map_or_else(|| section.key("values").key("worker"), |(path, _)| path);
+            groups.push(WorkerGroup { name: "worker".into(), object, replicas, path: path.key("replicas") });
         }
         let Some((list, entries)) = self.value(key, GROUPS) else { return groups };
         for (index, entry) in entries.as_array().into_iter().flatten().enumerate() {
@@ -167,8 +162,8 @@ impl HelmRelease {
             else {
                 continue;
             };
-            let place = list.index(index).key("replicas");
-            groups.push(WorkerGroup { name: name.into(), object, replicas, place });
+            let path = list.index(index).key("replicas");
+            groups.push(WorkerGroup { name: name.into(), object, replicas, path });
         }
         groups
     }
@@ -176,21 +171,21 @@ impl HelmRelease {
 
 /// Adds the provenance of the fields that people change most, in objects of a chart with the values of `dask/dask`: those of a
 /// group or of the scheduler. Other fields come from the chart's own line.
-pub fn places(sections: &BTreeMap<String, HelmRelease>, resources: &mut [Resource]) {
+pub fn add_provenance(sections: &BTreeMap<String, HelmRelease>, resources: &mut [Resource]) {
     for (key, section) in sections {
         let groups = section.worker_groups(key).into_iter();
         let mut known: Vec<(ObjectId, FieldPath)> =
-            groups.filter_map(|group| Some((group.object, group.place.parent()?))).collect();
+            groups.filter_map(|group| Some((group.object, group.path.parent()?))).collect();
         for component in ["scheduler", "jupyter"] {
-            let Some((place, _)) = section.value(key, component) else { continue };
+            let Some((path, _)) = section.value(key, component) else { continue };
             let mut made = section.bundle(key).objects().filter(|object| {
                 object.kind() == "Deployment" && object.value["metadata"]["labels"]["component"] == component
             });
-            known.extend(made.next().map(|object| (deployment(&object), place)));
+            known.extend(made.next().map(|object| (deployment(&object), path)));
         }
         for resource in resources.iter_mut() {
             let Identity::Object(id) = &resource.identity else { continue };
-            let Some((_, place)) = known.iter().find(|(object, _)| object == id) else { continue };
+            let Some((_, path)) = known.iter().find(|(object, _)| object == id) else { continue };
             for (field, value) in [
                 ("spec.replicas", "replicas"),
                 ("spec.template.spec.containers[0].image", "image"),
@@ -201,7 +196,7 @@ pub fn places(sections: &BTreeMap<String, HelmRelease>, resources: &mut [Resourc
                 ("spec.template.spec.tolerations", "tolerations"),
                 ("spec.template.spec.affinity", "affinity"),
             ] {
-                resource.provenance.push((field.parse().unwrap_or_default(), place.key(value)));
+                resource.provenance.push((field.parse().unwrap_or_default(), path.key(value)));
             }
         }
     }
@@ -240,9 +235,8 @@ pub struct WorkerGroup {
     pub object: ObjectId,
     /// The number in the rendered Deployment.
     pub replicas: Option<u64>,
-    /// The place of the number in the values: below `values` of the section when it is in the TOML or nowhere, below
-    /// `given` when a file of `values_files` has it.
-    pub place: FieldPath,
+    /// The path of the number in the values: below `given` if a file of `values_files` sets it, else below `values` of the section.
+    pub path: FieldPath,
 }
 
 #[cfg(test)]
@@ -282,7 +276,7 @@ mod tests {
             .worker_groups("r")
             .iter()
             .map(|group| {
-                format!("{} {} {:?} {}", group.name, group.object, group.replicas.unwrap_or(0), group.place)
+                format!("{} {} {:?} {}", group.name, group.object, group.replicas.unwrap_or(0), group.path)
             })
             .collect();
         assert_eq!(

@@ -53,7 +53,7 @@ pub const HOOK: &str = "helm.sh/hook";
 const WEIGHT: &str = "helm.sh/hook-weight";
 
 /// Returns when an object of a chart is applied, if at all, by its annotations.
-pub fn fate(object: &Value, hooks: Hooks) -> HookPlacement<'_> {
+pub fn placement(object: &Value, hooks: Hooks) -> HookPlacement<'_> {
     let annotations = &object["metadata"]["annotations"];
     let Some(events) = annotations[HOOK].as_str() else { return HookPlacement::Plain };
     // There is no rollback here, and tests are what `check` is for.
@@ -100,22 +100,22 @@ pub fn order(hooks: Hooks, section: &FieldPath, values: &[Value], resources: &mu
         .iter()
         .enumerate()
         .filter(|(_, resource)| objects.contains(&resource.origin))
-        .filter_map(|(place, resource)| match resource.origin.segments().last() {
-            Some(Segment::Index(index)) => Some((place, fate(values.get(*index)?, hooks))),
+        .filter_map(|(index, resource)| match resource.origin.segments().last() {
+            Some(Segment::Index(object)) => Some((index, placement(values.get(*object)?, hooks))),
             _ => None,
         })
         .collect();
     let addresses = |chosen: &dyn Fn(HookPlacement<'_>) -> bool| -> Vec<Address> {
-        let chosen = own.iter().filter(|(_, fate)| chosen(*fate));
-        chosen.map(|(place, _)| resources[*place].address.clone()).collect()
+        let chosen = own.iter().filter(|(_, placement)| chosen(*placement));
+        chosen.map(|(index, _)| resources[*index].address.clone()).collect()
     };
-    let before = addresses(&|fate| matches!(fate, HookPlacement::Before(_)));
+    let before = addresses(&|placement| matches!(placement, HookPlacement::Before(_)));
     let first = needed_by(&before, resources);
     let more: Vec<(usize, Vec<Address>)> = own
         .iter()
-        .map(|(place, fate)| {
-            let depends_on = match *fate {
-                HookPlacement::Plain if first.contains(&resources[*place].address) => Vec::new(),
+        .map(|(index, placement)| {
+            let depends_on = match *placement {
+                HookPlacement::Plain if first.contains(&resources[*index].address) => Vec::new(),
                 HookPlacement::Plain => before.clone(),
                 HookPlacement::Before(weight) => {
                     addresses(&|other| matches!(other, HookPlacement::Before(lower) if lower < weight))
@@ -127,11 +127,11 @@ pub fn order(hooks: Hooks, section: &FieldPath, values: &[Value], resources: &mu
                 }),
                 HookPlacement::LeftOut | HookPlacement::Refused(_) => Vec::new(),
             };
-            (*place, depends_on)
+            (*index, depends_on)
         })
         .collect();
-    for (place, depends_on) in more {
-        resources[place].depends_on.extend(depends_on);
+    for (index, depends_on) in more {
+        resources[index].depends_on.extend(depends_on);
     }
 }
 
@@ -180,8 +180,8 @@ mod tests {
             ("crd-install", HookPlacement::Plain),
         ];
         for (events, desired) in ordered {
-            assert_eq!(fate(&job(events), Hooks::Ordered), desired, "{events}");
-            assert_eq!(fate(&job(events), Hooks::None), HookPlacement::LeftOut, "{events}");
+            assert_eq!(placement(&job(events), Hooks::Ordered), desired, "{events}");
+            assert_eq!(placement(&job(events), Hooks::None), HookPlacement::LeftOut, "{events}");
         }
         let once = [
             ("pre-install, pre-upgrade", HookPlacement::Before(-5)),
@@ -190,14 +190,17 @@ mod tests {
             ("post-delete", HookPlacement::LeftOut),
         ];
         for (events, desired) in once {
-            assert_eq!(fate(&job(events), Hooks::Once), desired, "{events}");
+            assert_eq!(placement(&job(events), Hooks::Once), desired, "{events}");
         }
         // What is only there is there at each upgrade.
         assert_eq!(
-            fate(&hook("ConfigMap", "pre-install,pre-upgrade", "x"), Hooks::Ordered),
+            placement(&hook("ConfigMap", "pre-install,pre-upgrade", "x"), Hooks::Ordered),
             HookPlacement::Before(0)
         );
-        assert_eq!(fate(&hook("ServiceAccount", "pre-delete", ""), Hooks::Ordered), HookPlacement::LeftOut);
-        assert_eq!(fate(&json!({ "kind": "Job" }), Hooks::None), HookPlacement::Plain);
+        assert_eq!(
+            placement(&hook("ServiceAccount", "pre-delete", ""), Hooks::Ordered),
+            HookPlacement::LeftOut
+        );
+        assert_eq!(placement(&json!({ "kind": "Job" }), Hooks::None), HookPlacement::Plain);
     }
 }

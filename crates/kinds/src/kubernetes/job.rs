@@ -176,7 +176,7 @@ fn api() -> Gvk {
 pub fn pod_template(
     section: &Job,
     origin: &FieldPath,
-    place: &FieldPath,
+    path: &FieldPath,
     scope: &Scope,
 ) -> (Value, Vec<(FieldPath, FieldPath)>) {
     let pod_keys = section.pod_keys();
@@ -187,11 +187,11 @@ pub fn pod_template(
         }
     }
     pod["restartPolicy"] = json!("Never");
-    let at = place.key("spec");
+    let at = path.key("spec");
     let mut provenance = template::provenance(&at, origin, &origin.key("image"));
     provenance.push((at.key("containers").index(0).key("command"), origin.key("command")));
     let mut whole = json!({ "spec": pod });
-    section.keys.merge_into(&mut whole, place, origin, &mut provenance);
+    section.keys.merge_into(&mut whole, path, origin, &mut provenance);
     (whole, provenance)
 }
 
@@ -250,7 +250,7 @@ pub fn lower(key: &str, section: &Job, request: Option<&RequestRef<'_>>, scope: 
         depends_on,
         protect: section.lifecycle.protect,
         recreation: Recreation::Once {
-            follow: section.wait.then(|| section.timeout.unwrap_or(DEFAULT_JOB_TIMEOUT)),
+            timeout: section.wait.then(|| section.timeout.unwrap_or(DEFAULT_JOB_TIMEOUT)),
         },
     }
 }
@@ -298,7 +298,7 @@ pub fn has_failed(job: &Value) -> bool {
 /// it again.
 fn change_steps(context: &ChangeContext) -> Vec<Step> {
     let life = context.resource.map(|resource| resource.recreation);
-    let Some(Recreation::Once { follow }) = life.filter(|_| context.resource.is_some_and(is_of_section))
+    let Some(Recreation::Once { timeout }) = life.filter(|_| context.resource.is_some_and(is_of_section))
     else {
         let facts = match context.body() {
             body if !body["metadata"]["labels"][QUEUE_LABEL].is_null() => Facts::InQueue,
@@ -309,10 +309,10 @@ fn change_steps(context: &ChangeContext) -> Vec<Step> {
     };
     let queued = context.resource.is_some_and(workload::waits);
     let gang = context.object().filter(|_| queued).map(|job| job.name.clone());
-    let facts = Facts::Job { to_the_end: follow.is_some(), gang };
-    let mut steps = object_change_steps(context, KindId::Job, facts, follow.unwrap_or(START_TIMEOUT));
+    let facts = Facts::Job { to_the_end: timeout.is_some(), gang };
+    let mut steps = object_change_steps(context, KindId::Job, facts, timeout.unwrap_or(START_TIMEOUT));
     let makes = context.action.creates();
-    if let (Some(_), true, Some(job)) = (follow, makes, context.object()) {
+    if let (Some(_), true, Some(job)) = (timeout, makes, context.object()) {
         steps.push(Step::ReadLog { pod: job.clone(), expect: None });
     }
     steps

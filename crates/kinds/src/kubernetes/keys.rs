@@ -32,8 +32,8 @@ pub fn refused(body: &Value) -> Vec<(FieldPath, String)> {
             found.push((root.key(field).key(key), what));
         }
     }
-    let places = [FieldPath::keys(["metadata"]), FieldPath::keys(["spec", "template", "metadata"])];
-    for metadata in places {
+    let paths = [FieldPath::keys(["metadata"]), FieldPath::keys(["spec", "template", "metadata"])];
+    for metadata in paths {
         check_metadata(&metadata, metadata.find(body).unwrap_or(&Value::Null), &mut found);
     }
     found
@@ -55,10 +55,10 @@ pub fn refused_name(body: &Value) -> Option<(FieldPath, String)> {
     (!fits).then(|| (FieldPath::keys(["metadata", "name"]), what))
 }
 
-fn check_metadata(place: &FieldPath, metadata: &Value, found: &mut Vec<(FieldPath, String)>) {
+fn check_metadata(path: &FieldPath, metadata: &Value, found: &mut Vec<(FieldPath, String)>) {
     for (field, called) in [("labels", "a label"), ("annotations", "an annotation")] {
         for (key, value) in table(&metadata[field]) {
-            let at = place.key(field).key(key);
+            let at = path.key(field).key(key);
             // The server compares keys of annotations in small letters, and so takes large ones before the slash.
             let lowered = key.to_lowercase();
             if !is_qualified_key(if field == "labels" { key } else { &lowered }) {

@@ -169,10 +169,11 @@ impl ManifestIndex {
     /// Makes an object depend on its namespace and on the objects that its pods need to start.
     pub fn order(&self, resource: &mut Resource) {
         let Identity::Object(ObjectId { namespace, .. }) = &resource.identity else { return };
-        let home = namespace.iter().filter_map(|namespace| self.find("Namespace", None, namespace));
+        let own_namespace = namespace.iter().filter_map(|namespace| self.find("Namespace", None, namespace));
         let named = needed(&resource.body).into_iter();
         let named = named.filter_map(|(kind, name)| self.find(kind, namespace.as_deref(), &name));
-        let more: Vec<Address> = home.chain(named).filter(|address| *address != resource.address).collect();
+        let more: Vec<Address> =
+            own_namespace.chain(named).filter(|address| *address != resource.address).collect();
         for address in more {
             if !resource.depends_on.contains(&address) {
                 resource.depends_on.push(address);
@@ -230,11 +231,11 @@ fn resource(object: &Object<'_>, kinds: &Kinds<'_>, scope: &Scope) -> Option<Res
 fn recreation_of(object: &Object<'_>) -> Recreation {
     let idle = object.value["spec"]["idleTimeout"].as_u64().unwrap_or(0);
     if object.bundle.is_chart() && hooks::runs_once(object.value) {
-        return Recreation::Once { follow: None };
+        return Recreation::Once { timeout: None };
     }
     match (object.group_version().0, object.kind()) {
-        (DASK_GROUP, "DaskJob") => Recreation::Once { follow: None },
-        (DASK_GROUP, "DaskCluster") if idle > 0 => Recreation::Once { follow: None },
+        (DASK_GROUP, "DaskJob") => Recreation::Once { timeout: None },
+        (DASK_GROUP, "DaskCluster") if idle > 0 => Recreation::Once { timeout: None },
         _ => Recreation::Always,
     }
 }
@@ -303,25 +304,25 @@ impl Below<'_> {
     fn path(&self) -> FieldPath {
         match self {
             Self::Path(path) => (*path).clone(),
-            Self::Key(way, key) => way.path().key(key),
-            Self::Index(way, index) => way.path().index(*index),
+            Self::Key(path, key) => path.path().key(key),
+            Self::Index(path, index) => path.path().index(*index),
         }
     }
 }
 
-fn pod_specs_below<'v>(value: &'v Value, way: &Below<'_>, found: &mut Vec<(FieldPath, &'v Value)>) {
+fn pod_specs_below<'v>(value: &'v Value, path: &Below<'_>, found: &mut Vec<(FieldPath, &'v Value)>) {
     match value {
         Value::Object(table) if table.get("containers").is_some_and(Value::is_array) => {
-            found.push((way.path(), value));
+            found.push((path.path(), value));
         }
         Value::Object(table) => {
             for (key, value) in table {
-                pod_specs_below(value, &Below::Key(way, key), found);
+                pod_specs_below(value, &Below::Key(path, key), found);
             }
         }
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
-                pod_specs_below(item, &Below::Index(way, index), found);
+                pod_specs_below(item, &Below::Index(path, index), found);
             }
         }
         _ => {}
@@ -331,7 +332,7 @@ fn pod_specs_below<'v>(value: &'v Value, way: &Below<'_>, found: &mut Vec<(Field
 /// A node label that a pod selects.
 pub struct NodeLabel<'v> {
     /// Its path in the PodSpec.
-    pub place: FieldPath,
+    pub path: FieldPath,
     /// The label.
     pub key: &'v str,
     /// The selected values.
@@ -343,8 +344,8 @@ pub fn node_labels<'v>(spec: &'v Value, path: &FieldPath) -> Vec<NodeLabel<'v>> 
     let mut labels = Vec::new();
     let selector = spec["nodeSelector"].as_object().into_iter().flatten();
     labels.extend(selector.filter_map(|(key, value)| {
-        let place = path.key("nodeSelector").key(key);
-        Some(NodeLabel { place, key, values: vec![value.as_str()?] })
+        let path = path.key("nodeSelector").key(key);
+        Some(NodeLabel { path, key, values: vec![value.as_str()?] })
     }));
     let affinity = (&spec["affinity"]["nodeAffinity"], path.key("affinity").key("nodeAffinity"));
     let (hard, soft) =
@@ -357,9 +358,9 @@ pub fn node_labels<'v>(spec: &'v Value, path: &FieldPath) -> Vec<NodeLabel<'v>> 
         let expressions = term["matchExpressions"].as_array().into_iter().flatten().enumerate();
         labels.extend(expressions.filter(|(_, expression)| expression["operator"] == "In").filter_map(
             |(n, expression)| {
-                let place = path.key("matchExpressions").index(n).key("values");
+                let path = path.key("matchExpressions").index(n).key("values");
                 let values = expression["values"].as_array()?.iter().filter_map(Value::as_str).collect();
-                Some(NodeLabel { place, key: expression["key"].as_str()?, values })
+                Some(NodeLabel { path, key: expression["key"].as_str()?, values })
             },
         ));
     }
@@ -424,7 +425,7 @@ fn needed(object: &Value) -> Vec<(&'static str, String)> {
 }
 
 fn references(value: &Value, found: &mut Vec<(&'static str, String)>) {
-    const WAYS: [(&str, &str, &str); 8] = [
+    const REFERENCES: [(&str, &str, &str); 8] = [
         ("configMap", "name", "ConfigMap"),
         ("configMapRef", "name", "ConfigMap"),
         ("configMapKeyRef", "name", "ConfigMap"),
@@ -437,7 +438,7 @@ fn references(value: &Value, found: &mut Vec<(&'static str, String)>) {
     match value {
         Value::Object(table) => {
             for (key, value) in table {
-                let names = WAYS.iter().filter(|(way, ..)| way == key);
+                let names = REFERENCES.iter().filter(|(field, ..)| field == key);
                 let names =
                     names.filter_map(|(_, name, kind)| Some((*kind, value[*name].as_str()?.to_owned())));
                 found.extend(names);

@@ -51,8 +51,8 @@ fn own_spec(resource: &Resource, defaults: SecurityDefaults) -> Value {
         pod_defaults::remove(&mut body);
     }
     let copied = resource.provenance.iter().filter(|(_, origin)| !resource.origin.contains(origin));
-    for (place, _) in copied {
-        clear(&mut body, place.segments());
+    for (path, _) in copied {
+        clear(&mut body, path.segments());
     }
     body["spec"].take()
 }
@@ -62,8 +62,8 @@ fn digest_of(spec: &Value) -> String {
 }
 
 /// Removes the value at a path, and nothing else.
-fn clear(value: &mut Value, place: &[Segment]) {
-    let (first, rest) = match place {
+fn clear(value: &mut Value, path: &[Segment]) {
+    let (first, rest) = match path {
         [] => return *value = Value::Null,
         [first, rest @ ..] => (first, rest),
     };
@@ -100,7 +100,7 @@ mod tests {
             provenance: Vec::new(),
             depends_on: Vec::new(),
             protect: false,
-            recreation: Recreation::Once { follow: None },
+            recreation: Recreation::Once { timeout: None },
         }
     }
 

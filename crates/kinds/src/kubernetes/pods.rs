@@ -60,13 +60,13 @@ fn of_pod(pod: &Value) -> Vec<Container> {
     let all = ["initContainers", "containers"].iter();
     let all = all.flat_map(|list| pod["spec"][*list].as_array().into_iter().flatten());
     let state = PodState(pod);
-    let one = |(place, container): (usize, &Value)| {
+    let one = |(index, container): (usize, &Value)| {
         // Names are unique in a pod.
         let status = state.containers().find(|status| container["name"] == status.name());
         Container {
             namespace: metadata("namespace"),
             pod: metadata("name"),
-            index: place,
+            index,
             name: text(&container["name"]).to_owned(),
             uid: metadata("uid"),
             restarts: status.map_or(0, ContainerState::restarts),

@@ -33,7 +33,7 @@ pub const SECTION: &str = "provisioning_request";
 pub const QUEUED_CLASS: &str = "queued-provisioning.gke.io";
 
 /// The most machines of one request. Source: GKE's guide to the dynamic workload scheduler, "Limitations".
-pub const MOST_NODES: u64 = 1000;
+pub const MAX_NODES: u64 = 1000;
 
 /// The longest lifetime of nodes in seconds: 7 days. Source: as above, `maxRunDurationSeconds`.
 pub const MAX_DURATION_SECONDS: u64 = 604_800;
@@ -59,7 +59,7 @@ pub const KIND: Kind = Kind {
         object_change_steps(context, KindId::ProvisioningRequest, facts(context), PICKUP_TIMEOUT)
     },
     queries,
-    readiness: |_, found| Ok(judge(found.own_object(), &RequestContext::of(found)?)),
+    readiness: |_, found| Ok(request_readiness(found.own_object(), &RequestContext::of(found)?)),
     status_line,
     plan_summary: |resource| {
         let pods = count(&resource.body["spec"]["podSets"][0]["count"]);
@@ -160,7 +160,7 @@ pub fn lower(
     let namespace = section.namespace(job.map(|(_, job)| job));
     let origin = FieldPath::keys([SECTION, key]);
     let address = Address::of(SECTION, key);
-    let place = FieldPath::keys(["template"]);
+    let path = FieldPath::keys(["template"]);
     let own = PodSpecKeys {
         image: section.image.as_deref().unwrap_or(ANY_IMAGE),
         args: &[],
@@ -170,12 +170,12 @@ pub fn lower(
     let (mut template, provenance, number, mut depends_on) = match job {
         Some((key, job)) => {
             let of_job = FieldPath::keys([job::SECTION, key]);
-            let (template, provenance) = job::pod_template(job, &of_job, &place, scope);
+            let (template, provenance) = job::pod_template(job, &of_job, &path, scope);
             let depends_on = template::dependencies(&[&job.pod_keys()], namespace, None, scope);
             (template, provenance, (job.at_a_time(), origin.key("job")), depends_on)
         }
         None => {
-            let (template, provenance) = described(section, &own, &origin, &place, scope);
+            let (template, provenance) = described(section, &own, &origin, &path, scope);
             let depends_on = template::dependencies(&[&own], namespace, None, scope);
             (template, provenance, (section.count.unwrap_or(1), origin.key("count")), depends_on)
         }
@@ -203,7 +203,7 @@ pub fn lower(
         },
         scope,
     );
-    request.recreation = Recreation::Once { follow: None };
+    request.recreation = Recreation::Once { timeout: None };
     [pod_template, request]
 }
 
@@ -267,8 +267,9 @@ pub fn request_resources(ask: RequestSpec<'_>, scope: &Scope) -> [Resource; 2] {
     if let Some(pool) = ask.pool.and_then(|key| scope.pool(key)).filter(|pool| pool.other_options) {
         own["annotations"][POOL] = json!(pool.name);
     }
-    if let Some(user) = ask.consumer {
-        own["annotations"][CONSUMER] = json!(format!("{}.{}/{}", user.gvk.plural, user.gvk.group, user.name));
+    if let Some(consumer) = ask.consumer {
+        own["annotations"][CONSUMER] =
+            json!(format!("{}.{}/{}", consumer.gvk.plural, consumer.gvk.group, consumer.name));
     }
     let api = api();
     let request = Resource {
@@ -294,15 +295,15 @@ fn described(
     section: &ProvisioningRequest,
     pod_keys: &PodSpecKeys<'_>,
     origin: &FieldPath,
-    place: &FieldPath,
+    path: &FieldPath,
     scope: &Scope,
 ) -> (Value, Vec<(FieldPath, FieldPath)>) {
-    let at = place.key("spec");
+    let at = path.key("spec");
     let mut pod = template::bare(Role::Requested.container(), pod_keys, scope);
     pod["restartPolicy"] = json!("Never");
     let mut provenance = template::provenance(&at, origin, &origin.key("image"));
     let mut whole = json!({ "spec": pod });
-    section.keys.merge_into(&mut whole, place, origin, &mut provenance);
+    section.keys.merge_into(&mut whole, path, origin, &mut provenance);
     (whole, provenance)
 }
 
@@ -323,17 +324,18 @@ fn facts(context: &ChangeContext) -> Facts {
     let said = |annotation: &str| metadata["annotations"][annotation].as_str();
     // What is there when a request is made was there before it, and goes on until the new nodes are.
     let is_new = context.action.creates();
-    let user =
-        said(CONSUMER).filter(|_| !is_new).and_then(|user| user_path(user, metadata["namespace"].as_str()));
+    let consumer = said(CONSUMER)
+        .filter(|_| !is_new)
+        .and_then(|consumer| consumer_path(consumer, metadata["namespace"].as_str()));
     match said(POOL).map(str::to_owned) {
-        None if user.is_none() => Facts::None,
-        pool => Facts::Request { pool, consumer: user },
+        None if consumer.is_none() => Facts::None,
+        pool => Facts::Request { pool, consumer },
     }
 }
 
 /// Returns the path of the resource in an annotation [`CONSUMER`]. All such kinds have version v1.
-fn user_path(user: &str, namespace: Option<&str>) -> Option<String> {
-    let (kind, name) = user.split_once('/')?;
+fn consumer_path(consumer: &str, namespace: Option<&str>) -> Option<String> {
+    let (kind, name) = consumer.split_once('/')?;
     let (plural, group) = kind.split_once('.')?;
     Some(format!("{}/{name}", gvk(group, "v1", "", plural).collection(namespace)))
 }
@@ -346,12 +348,12 @@ fn queries(wait: &Await) -> Queries {
         let path = gvk("", "v1", "Pod", "pods").collection(request.namespace.as_deref());
         queries.neighbor(Neighbor::AllPods, Query { api: Api::Kubernetes, path });
     }
-    if let (Facts::Request { pool, consumer: user }, true) = (&wait.facts, wait.until.is_ready()) {
+    if let (Facts::Request { pool, consumer }, true) = (&wait.facts, wait.until.is_ready()) {
         let nodes = |pool: &str| labelled(&gvk("", "v1", "Node", "nodes"), None, [(POOL_LABEL, pool)]);
         if let Some(pool) = pool {
             queries.neighbor(Neighbor::Nodes, nodes(pool));
         }
-        if let Some(path) = user.clone() {
+        if let Some(path) = consumer.clone() {
             queries.neighbor(Neighbor::Consumer, Query { api: Api::Kubernetes, path });
         }
     }
@@ -377,7 +379,7 @@ pub fn has_consumer(request: &Value) -> bool {
     !request["metadata"]["annotations"][CONSUMER].is_null()
 }
 
-fn judge(request: &Value, around: &RequestContext<'_>) -> Readiness {
+fn request_readiness(request: &Value, around: &RequestContext<'_>) -> Readiness {
     if !request.is_object() {
         return Readiness::progressing("not created yet");
     }
@@ -500,26 +502,30 @@ mod tests {
             ),
         ] {
             let pods = pods(phase);
-            assert_eq!(judge(&request(&conditions), &alone(&pods)), expect, "{conditions:?} {phase}");
+            assert_eq!(
+                request_readiness(&request(&conditions), &alone(&pods)),
+                expect,
+                "{conditions:?} {phase}"
+            );
         }
-        assert!(matches!(judge(&Value::Null, &alone(&Value::Null)), Readiness::Progressing(_)));
+        assert!(matches!(request_readiness(&Value::Null, &alone(&Value::Null)), Readiness::Progressing(_)));
         // A pod that has a node pulls its image, however long.
         let mut bound = pods("Pending");
         bound["items"][0]["spec"]["nodeName"] = json!("n");
         let expired = request(&[provisioned, ("BookingExpired", "True")]);
-        assert_eq!(judge(&expired, &alone(&bound)), Readiness::Ready);
+        assert_eq!(request_readiness(&expired, &alone(&bound)), Readiness::Ready);
         // Its consumer exists, or is gone.
         let there = json!({ "kind": "DaskCluster" });
-        let user = |user| RequestContext { consumer: Some(user), ..alone(&Value::Null) };
-        assert_eq!(judge(&expired, &user(&there)), Readiness::Ready);
-        assert!(matches!(judge(&expired, &user(&Value::Null)), Readiness::Impaired(_)));
+        let consumer = |consumer| RequestContext { consumer: Some(consumer), ..alone(&Value::Null) };
+        assert_eq!(request_readiness(&expired, &consumer(&there)), Readiness::Ready);
+        assert!(matches!(request_readiness(&expired, &consumer(&Value::Null)), Readiness::Impaired(_)));
         let revoked = request(&[provisioned, ("CapacityRevoked", "True")]);
-        assert!(matches!(judge(&revoked, &user(&there)), Readiness::Impaired(_)));
-        assert!(matches!(judge(&revoked, &user(&Value::Null)), Readiness::Failed(_)));
+        assert!(matches!(request_readiness(&revoked, &consumer(&there)), Readiness::Impaired(_)));
+        assert!(matches!(request_readiness(&revoked, &consumer(&Value::Null)), Readiness::Failed(_)));
         assert!(has_ended(&expired).is_none() && has_expired(&expired).is_some());
         // A pool that was bought in another way needs no request.
         let needless = RequestContext { needless: true, ..alone(&Value::Null) };
-        assert_eq!(judge(&request(&[("Failed", "True")]), &needless), Readiness::Ready);
+        assert_eq!(request_readiness(&request(&[("Failed", "True")]), &needless), Readiness::Ready);
     }
 
     fn alone(pods: &Value) -> RequestContext<'_> {
@@ -528,7 +534,7 @@ mod tests {
 
     #[test]
     fn where_the_thing_is_that_nodes_are_for() {
-        let path = user_path("daskclusters.kubernetes.dask.org/rapids", Some("n")).unwrap();
+        let path = consumer_path("daskclusters.kubernetes.dask.org/rapids", Some("n")).unwrap();
         assert_eq!(path, "/apis/kubernetes.dask.org/v1/namespaces/n/daskclusters/rapids");
     }
 
@@ -538,7 +544,7 @@ mod tests {
             let mut request = request(&[("Accepted", "True"), (kind, status)]);
             request["status"]["conditions"][1]["reason"] = json!(reason);
             request["status"]["conditions"][1]["message"] = json!(message);
-            match judge(&request, &alone(&Value::Null)) {
+            match request_readiness(&request, &alone(&Value::Null)) {
                 Readiness::Failed(why) => why,
                 Readiness::Queued(queued) => queued.what,
                 other => panic!("{other:?}"),

@@ -39,8 +39,8 @@ pub const ANNOTATIONS: [&str; 4] = [CONSUMES, CLASS_ANNOTATION, OLD_CONSUMES, OL
 pub fn consumed<'v>(value: &'v Value, found: &mut Vec<&'v str>) {
     match value {
         Value::Object(fields) => {
-            let marks = fields.get("annotations").unwrap_or(&Value::Null);
-            found.extend([CONSUMES, OLD_CONSUMES].iter().filter_map(|key| marks[*key].as_str()));
+            let annotations = fields.get("annotations").unwrap_or(&Value::Null);
+            found.extend([CONSUMES, OLD_CONSUMES].iter().filter_map(|key| annotations[*key].as_str()));
             fields.values().for_each(|value| consumed(value, found));
         }
         Value::Array(items) => items.iter().for_each(|item| consumed(item, found)),
@@ -80,15 +80,15 @@ impl<'a> RequestContext<'a> {
         let pods = found.get(Neighbor::AllPods)?;
         let needless = found.find(Neighbor::Nodes).is_some_and(has_plain_nodes);
         let request = found.own_object();
-        let user = found.find(Neighbor::Consumer).filter(|user| !is_older(user, request));
-        Ok(Self { pods, needless, consumer: user })
+        let consumer = found.find(Neighbor::Consumer).filter(|consumer| !is_older(consumer, request));
+        Ok(Self { pods, needless, consumer })
     }
 }
 
 /// Returns true if the consumer is older than the request: it uses the nodes of another one, until it is replaced.
-fn is_older(user: &Value, request: &Value) -> bool {
+fn is_older(consumer: &Value, request: &Value) -> bool {
     let created = |thing: &Value| thing["metadata"]["creationTimestamp"].as_str().map(str::to_owned);
-    created(user).zip(created(request)).is_some_and(|(user, request)| user < request)
+    created(consumer).zip(created(request)).is_some_and(|(consumer, request)| consumer < request)
 }
 
 /// Returns true if some nodes accept any pods: GKE taints the nodes of requests.
@@ -126,8 +126,8 @@ impl RequestState {
         let used = || {
             let name = text(&request["metadata"]["name"]);
             let consumes = |pod: &PodState<'_>| {
-                let marks = &pod.0["metadata"]["annotations"];
-                [CONSUMES, OLD_CONSUMES].iter().any(|key| text(&marks[*key]) == name)
+                let annotations = &pod.0["metadata"]["annotations"];
+                [CONSUMES, OLD_CONSUMES].iter().any(|key| text(&annotations[*key]) == name)
             };
             // One that has a node may pull its image for longer than the ten minutes.
             let began = |pod: PodState<'_>| {
@@ -257,13 +257,13 @@ mod tests {
         let (before, request, after) =
             (made("2026-01-01T00:00:00Z"), made("2026-01-01T00:00:05Z"), made("2026-01-01T00:00:09Z"));
         let pods = json!({ "items": [] });
-        let user = |user: &Value| {
+        let consumer = |consumer: &Value| {
             let found = QueryResults::of([(Part::Itself, &request)]);
-            let found = found.with(Neighbor::AllPods, &pods).with(Neighbor::Consumer, user);
+            let found = found.with(Neighbor::AllPods, &pods).with(Neighbor::Consumer, consumer);
             RequestContext::of(&found).unwrap().consumer.is_some()
         };
-        assert!(user(&after) && user(&request) && user(&Value::Null));
-        assert!(!user(&before), "its new workers have no nodes yet, and it is not replaced without them");
+        assert!(consumer(&after) && consumer(&request) && consumer(&Value::Null));
+        assert!(!consumer(&before), "its new workers have no nodes yet, and it is not replaced without them");
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub fn dependencies(
 /// Returns the provenance of the fields of a PodSpec.
 pub fn provenance(pod: &FieldPath, section: &FieldPath, image: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
     let container = pod.key("containers").index(0);
-    let mut places = vec![
+    let mut provenance = vec![
         (pod.clone(), section.clone()),
         (container.key("image"), image.clone()),
         (container.key("args"), section.key("args")),
@@ -64,17 +64,17 @@ pub fn provenance(pod: &FieldPath, section: &FieldPath, image: &FieldPath) -> Ve
     ];
     for list in ["requests", "limits"] {
         let amounts = container.key("resources").key(list);
-        places.extend(["cpu", "memory"].map(|name| (amounts.key(name), section.key(name))));
+        provenance.extend(["cpu", "memory"].map(|name| (amounts.key(name), section.key(name))));
     }
-    places.extend(Machines::provenance(pod, section));
+    provenance.extend(Machines::provenance(pod, section));
     let confined = section.key("confined");
     let bounds = [
         pod.key("automountServiceAccountToken"),
         pod.key("securityContext"),
         container.key("securityContext"),
     ];
-    places.extend(bounds.map(|bound| (bound, confined.clone())));
-    places
+    provenance.extend(bounds.map(|bound| (bound, confined.clone())));
+    provenance
 }
 
 /// Returns a PodSpec with one container, of which only the image is set.

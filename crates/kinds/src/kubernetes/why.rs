@@ -32,7 +32,7 @@ pub struct Pool {
     /// Its address in the stack.
     pub address: String,
     /// The position of its number of nodes: `stack.toml:17:9`.
-    pub place: String,
+    pub position: String,
     /// The number of nodes, if it is fixed.
     pub nodes: Option<u64>,
     /// The number of nodes with GPUs for everything of the stack there.
@@ -64,7 +64,7 @@ pub struct PodContext<'a> {
     /// Node pools of the stack.
     pub pools: &'a [Pool],
     /// Returns the position of a key of the pod's section: `cpu` gives `stack.toml:12:5`.
-    pub place: &'a dyn Fn(&str) -> String,
+    pub position: &'a dyn Fn(&str) -> String,
     /// True if the section has keys for its pod: `pool`, `gpus` and the like.
     pub has_keys: bool,
     /// The name of the program in commands.
@@ -302,7 +302,7 @@ fn unscheduled(pod: &Value, scheduled: &Value, context: &PodContext<'_>) -> Caus
             None => NO_LABELS.to_owned(),
         };
         let remedies = vec![
-            format!("name a pool that exists and has nodes: `pool` at {}", (context.place)("pool")),
+            format!("name a pool that exists and has nodes: `pool` at {}", (context.position)("pool")),
             "list the nodes: kubectl get nodes -L cloud.google.com/gke-nodepool".to_owned(),
         ];
         return cause("affinity", &what, said, remedies);
@@ -347,7 +347,7 @@ fn not_scaled(
         let key = if resource == "nvidia.com/gpu" { "gpus" } else { resource };
         let larger = pool.map_or_else(
             || "or add a pool of larger machines".to_owned(),
-            |pool| format!("or choose a larger `machine_type` for {} at {}", pool.address, pool.place),
+            |pool| format!("or choose a larger `machine_type` for {} at {}", pool.address, pool.position),
         );
         let code = match resource {
             "nvidia.com/gpu" => "gpus",
@@ -355,7 +355,7 @@ fn not_scaled(
             "memory" | "ephemeral-storage" => "memory",
             _ => "resource",
         };
-        let less = format!("request less: `{key}` at {}", (context.place)(key));
+        let less = format!("request less: `{key}` at {}", (context.position)(key));
         return Some(cause(code, &what, said, vec![less, larger]));
     }
     if let Some(reason) = find("untolerated taint") {
@@ -448,7 +448,7 @@ fn insufficient(
     said: Option<String>,
     context: &PodContext<'_>,
 ) -> Cause {
-    let at = |key: &str| (context.place)(key);
+    let at = |key: &str| (context.position)(key);
     let more = more_nodes(pool, context);
     let fewer = fewer_workers("or use", context);
     match resource {
@@ -478,8 +478,8 @@ fn more_nodes(pool: Option<&Pool>, context: &PodContext<'_>) -> String {
                 needed.unwrap_or(0).max(nodes + 1)
             )
         }
-        Some(Pool { address, most: Some(most), place, .. }) => {
-            format!("its autoscaler is limited to {most}: raise `max` of {address} at {place}, then apply")
+        Some(Pool { address, most: Some(most), position, .. }) => {
+            format!("its autoscaler is limited to {most}: raise `max` of {address} at {position}, then apply")
         }
         Some(Pool { address, .. }) => format!("ask the owner of {address} for more nodes"),
         None => "choose a pool with free nodes with `pool`, or enlarge one with `nodes`".to_owned(),
@@ -495,21 +495,21 @@ fn tainted(reason: &str, said: Option<String>, context: &PodContext<'_>) -> Caus
     let taint = braced(reason);
     let key = taint.split(':').next().unwrap_or(taint).trim();
     let what = format!("the nodes with free capacity have the taint {taint}, which it does not tolerate");
-    let place = |key: &str| (context.place)(key);
+    let position = |key: &str| (context.position)(key);
     let remedies = if key == "nvidia.com/gpu" && !context.has_keys {
         let plain = context.pools.iter().filter(|pool| pool.live["config"]["accelerators"][0].is_null());
         let more: Vec<String> = plain.map(|pool| more_nodes(Some(pool), context)).collect();
         if more.is_empty() { vec!["add a node pool without GPUs".to_owned()] } else { more }
     } else if key == "nvidia.com/gpu" {
         vec![
-            format!("it requests no GPU: set `gpus = 1` at {}", place("gpus")),
-            format!("or run it on a pool without GPUs: `pool` at {}", place("pool")),
+            format!("it requests no GPU: set `gpus = 1` at {}", position("gpus")),
+            format!("or run it on a pool without GPUs: `pool` at {}", position("pool")),
         ]
     } else if key.starts_with("node.kubernetes.io/") || key.starts_with("node.cloudprovider") {
         vec!["nodes are not ready yet, or unhealthy: kubectl get nodes".to_owned()]
     } else {
         vec![
-            format!("name the pool: `pool` at {} adds the tolerations for its taints", place("pool")),
+            format!("name the pool: `pool` at {} adds the tolerations for its taints", position("pool")),
             "or give it a toleration in `pod`".to_owned(),
         ]
     };
@@ -541,7 +541,7 @@ fn stuck(container: ContainerState<'_>, context: &PodContext<'_>) -> Option<Caus
 fn unpulled(image: &str, said: &str, context: &PodContext<'_>) -> Cause {
     let lower = said.to_ascii_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
-    let at = (context.place)("image");
+    let at = (context.position)("image");
     let (code, what, remedy) = if has(&["manifest unknown", "not found", "manifest for"]) {
         (
             "image",
@@ -588,7 +588,7 @@ fn crashed(container: ContainerState<'_>, context: &PodContext<'_>) -> Cause {
     let log = log.map(|log| format!("the end of its log:\n{log}"));
     if ended["reason"] == "OOMKilled" {
         let what = format!("container {name} exceeds its memory limit{again}");
-        let remedies = vec![format!("raise `memory` at {}", (context.place)("memory"))];
+        let remedies = vec![format!("raise `memory` at {}", (context.position)("memory"))];
         return cause("out_of_memory", &what, log, remedies);
     }
     let code = ended["exitCode"].as_i64();
@@ -598,7 +598,7 @@ fn crashed(container: ContainerState<'_>, context: &PodContext<'_>) -> Cause {
     };
     let remedy = match code {
         Some(126 | 127) => {
-            format!("the image does not have this command: `args` at {}", (context.place)("args"))
+            format!("the image does not have this command: `args` at {}", (context.position)("args"))
         }
         _ => "fix what its log reports, then apply".to_owned(),
     };
@@ -620,7 +620,7 @@ pub fn of_pool(pool: &Pool, program: &str) -> Option<Cause> {
         events: &[],
         log: None,
         pools: &[],
-        place: &|_| String::new(),
+        position: &|_| String::new(),
         has_keys: false,
         program,
         scaled: None,

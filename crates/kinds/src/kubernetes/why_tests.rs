@@ -33,14 +33,14 @@ fn the_schedulers_words_are_told_in_ours() {
 }
 
 fn judged(pod: &Value, events: &[Value], log: Option<&str>, pools: &[Pool]) -> Option<Cause> {
-    let place = |key: &str| format!("stack.toml:9:1 {key}");
+    let position = |key: &str| format!("stack.toml:9:1 {key}");
     of_pod(
         pod,
         &PodContext {
             events,
             log,
             pools,
-            place: &place,
+            position: &position,
             program: "dask-infra",
             has_keys: true,
             scaled: Some("dask_cluster.d"),
@@ -63,7 +63,15 @@ fn event(reason: &str, message: &str) -> Value {
 
 fn t4(nodes: Option<u64>, most: Option<u64>) -> Pool {
     let (name, address) = ("t4".to_owned(), "node_pool.t4".to_owned());
-    Pool { name, address, place: "stack.toml:17:9".to_owned(), nodes, most, needed: None, live: Value::Null }
+    Pool {
+        name,
+        address,
+        position: "stack.toml:17:9".to_owned(),
+        nodes,
+        most,
+        needed: None,
+        live: Value::Null,
+    }
 }
 
 /// Messages as kube-scheduler 1.36 writes them.

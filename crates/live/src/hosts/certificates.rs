@@ -46,8 +46,8 @@ impl HostCertificates {
     /// Returns the certificates to send with a request: those of the Dask cluster that it writes, or new ones. The agent keeps
     /// those that it has.
     pub(super) fn for_request(&self, request: &Request) -> Option<Value> {
-        let place = tls_cluster(request)?;
-        let known = self.all().get(&place).cloned();
+        let api_path = tls_cluster(request)?;
+        let known = self.all().get(&api_path).cloned();
         // Others than those of the scheduler would be of no use to a host without it.
         let spec = &request.body.as_ref()?["spec"];
         let on = &spec["scheduler"]["on"];
@@ -62,8 +62,8 @@ pub(super) fn tls_cluster(request: &Request) -> Option<(String, String)> {
     if body["spec"]["scheduler"]["protocol"] != TLS {
         return None;
     }
-    let place = ApiPath::parse(request.path.split('?').next().unwrap_or_default())?;
-    Some((place.plural.to_owned(), place.name?.to_owned()))
+    let api_path = ApiPath::parse(request.path.split('?').next().unwrap_or_default())?;
+    Some((api_path.plural.to_owned(), api_path.name?.to_owned()))
 }
 
 /// Creates an authority and its certificate for scheduler, workers and clients. If this fails, the agent reports missing
@@ -128,9 +128,9 @@ fn name_for_clients(host: &Host, cluster: &str) -> String {
         }
         HostConnection::Local => ("", 0),
     };
-    let way = format!("{user}\0{}\0{port}\0{cluster}", host.address());
+    let identity = format!("{user}\0{}\0{port}\0{cluster}", host.address());
     let known: String = cluster.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
-    format!("{known}-{}", &blake3::hash(way.as_bytes()).to_hex()[..16])
+    format!("{known}-{}", &blake3::hash(identity.as_bytes()).to_hex()[..16])
 }
 
 /// Returns the options of Dask's `Security` for a client: paths of files that only this user can read. On the machine of the

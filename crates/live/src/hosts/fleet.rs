@@ -35,7 +35,7 @@ pub struct Fleet {
     /// Hosts that left the stack file, and still have to be emptied.
     removed: Mutex<Vec<(String, Arc<Agent>)>>,
     /// Names of hosts that do not exist any more: nothing is read there.
-    destroyed: Vec<String>,
+    gone: Vec<String>,
     folder_owners: FolderOwners,
     /// Identities of objects on several hosts, by kind and name.
     identities: Mutex<BTreeMap<Key, Identity>>,
@@ -69,7 +69,7 @@ struct Write<'a> {
     /// Values that only the scheduler's host knows.
     leader_values: Vec<(&'static str, Value)>,
     /// Hosts that the object leaves after other objects have left them.
-    used: BTreeSet<String>,
+    still_used: BTreeSet<String>,
 }
 
 impl<'a> Write<'a> {
@@ -85,7 +85,7 @@ impl<'a> Write<'a> {
             hosts,
             before: Vec::new(),
             leader_values: Vec::new(),
-            used: BTreeSet::new(),
+            still_used: BTreeSet::new(),
         }
     }
 
@@ -116,7 +116,7 @@ impl<'a> Write<'a> {
 
     /// Returns the request that removes the object from a host, if it is there.
     fn removal_request(&self, host: &str, base: &Value) -> Option<Request> {
-        if self.used.contains(host) {
+        if self.still_used.contains(host) {
             // It goes with the last of them.
             return self.unconditional_request(host);
         }
@@ -147,14 +147,14 @@ impl Fleet {
         let is_local =
             hosts.first().is_some_and(|host| host.connection == HostConnection::Local || host.slurm);
         hosts.first()?;
-        let places = FolderOwners::default();
-        let agent = |host: &Host| Arc::new(Agent::new(host.clone(), Arc::clone(&places)));
+        let folder_owners = FolderOwners::default();
+        let agent = |host: &Host| Arc::new(Agent::new(host.clone(), Arc::clone(&folder_owners)));
         let agents = hosts.iter().map(|host| (host.name.clone(), agent(host))).collect();
         Some(Self {
             agents,
             removed: Mutex::default(),
-            destroyed: gone,
-            folder_owners: places,
+            gone,
+            folder_owners,
             identities: Mutex::default(),
             rollouts: Rollouts::default(),
             skipped: Mutex::default(),
@@ -164,19 +164,19 @@ impl Fleet {
 
     /// Adds hosts, as [`LiveApi::add_hosts`](crate::LiveApi::add_hosts) does.
     pub fn add_hosts(&self, hosts: &[Host]) -> bool {
-        let mut former = self.former();
-        let before = former.len();
+        let mut removed = self.removed_hosts();
+        let before = removed.len();
         let agents = &self.agents;
-        for host in hosts.iter().filter(|host| !self.is_local && !self.destroyed.contains(&host.name)) {
-            let mut known = agents.iter().chain(former.iter());
+        for host in hosts.iter().filter(|host| !self.is_local && !self.gone.contains(&host.name)) {
+            let mut known = agents.iter().chain(removed.iter());
             if !known.any(|(name, _)| *name == host.name) {
-                former.push((
+                removed.push((
                     host.name.clone(),
                     Arc::new(Agent::new(host.clone(), Arc::clone(&self.folder_owners))),
                 ));
             }
         }
-        former.len() > before
+        removed.len() > before
     }
 
     /// Skips unreachable hosts from now on, for commands that only read.
@@ -194,14 +194,14 @@ impl Fleet {
         self.skipped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn former(&self) -> MutexGuard<'_, Vec<(String, Arc<Agent>)>> {
+    fn removed_hosts(&self) -> MutexGuard<'_, Vec<(String, Arc<Agent>)>> {
         // Nothing that holds it can panic half way.
         self.removed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the hosts of the file, then those that left it.
     fn all(&self) -> Vec<(String, Arc<Agent>)> {
-        self.agents.iter().chain(self.former().iter()).cloned().collect()
+        self.agents.iter().chain(self.removed_hosts().iter()).cloned().collect()
     }
 
     fn record_host(&self) -> &Arc<Agent> {
@@ -216,8 +216,8 @@ impl Fleet {
     /// As [`Agent::send`], with the name of the host.
     pub async fn send(&self, request: &Request) -> Result<Value, ApiError> {
         let path = request.path.split('?').next().unwrap_or_default();
-        let place = ApiPath::parse(path);
-        if let Some(ApiPath { plural: "clusters" | "jobs", name: Some(name), .. }) = place
+        let api_path = ApiPath::parse(path);
+        if let Some(ApiPath { plural: "clusters" | "jobs", name: Some(name), .. }) = api_path
             && request.method == Method::Delete
             && !request.path.contains("dryRun=")
         {
@@ -226,14 +226,14 @@ impl Fleet {
         if self.is_local {
             return self.record_host().send(request).await;
         }
-        let Some(place) = place.filter(|place| is_shared(place.plural)) else {
+        let Some(api_path) = api_path.filter(|api_path| is_shared(api_path.plural)) else {
             return self.send_to_record_host(request).await;
         };
-        match (request.method, place.name, place.subresource) {
-            (Method::Get, None, _) => self.list(request, place.plural).await,
-            (_, Some(name), below) if place.plural == "pods" => self.pod(request, name, below).await,
+        match (request.method, api_path.name, api_path.subresource) {
+            (Method::Get, None, _) => self.list(request, api_path.plural).await,
+            (_, Some(name), below) if api_path.plural == "pods" => self.pod(request, name, below).await,
             (Method::Get, Some(name), Some(CERTIFICATES)) => {
-                self.certificates(request, &format!("{HOSTS}/{}/{name}", place.plural)).await
+                self.certificates(request, &format!("{HOSTS}/{}/{name}", api_path.plural)).await
             }
             (Method::Get, Some(_), _) => {
                 self.whole(self.everywhere(|_| Some(request.clone())).await?).ok_or_else(|| absent(request))
@@ -276,9 +276,9 @@ impl Fleet {
         &self,
         request: &Request,
         leader: Option<&str>,
-        place: (&str, &str),
+        object: (&str, &str),
     ) -> Result<(), ApiError> {
-        let (plural, name) = place;
+        let (plural, name) = object;
         let found = self.certificates(request, &format!("{HOSTS}/{plural}/{name}")).await?;
         for (_, agent) in self.all().iter().filter(|(host, _)| Some(host.as_str()) != leader) {
             agent.certificates.keep(plural, name, found.clone());
@@ -287,27 +287,28 @@ impl Fleet {
     }
 
     async fn send_to_record_host(&self, request: &Request) -> Result<Value, ApiError> {
-        let (home, _) = &self.agents[0];
-        let answer = self.on(home, request).await;
+        let (record_host, _) = &self.agents[0];
+        let answer = self.on(record_host, request).await;
         let stack = request.path.strip_prefix(RECORDS).filter(|_| request.method == Method::Get);
         if let (Some(stack), Err(error)) = (stack, &answer)
             && error.class == ErrorClass::NotFound
-            && let Some(former) = self.former_record_host(request, stack).await?
+            && let Some(previous) = self.previous_record_host(request, stack).await?
         {
-            return Err(moved_home(request, &former, home));
+            return Err(record_host_moved(request, &previous, record_host));
         }
         answer
     }
 
     /// Returns the record host of the last apply, if it is another one now: environments list all hosts, the record host first.
-    async fn former_record_host(&self, request: &Request, stack: &str) -> Result<Option<String>, ApiError> {
+    async fn previous_record_host(&self, request: &Request, stack: &str) -> Result<Option<String>, ApiError> {
         let manager = format!("{MANAGER}/{stack}");
         let look = Request::get(request.api, format!("{HOSTS}/environments"));
         let lists = self.everywhere(|_| Some(look.clone())).await?;
         let items = lists.iter().filter_map(|(_, list)| list["items"].as_array()).flatten();
         let ours = items.filter(|item| apply_managers(item).contains(manager.as_str()));
-        let homes = ours.filter_map(|item| names_of(&item["spec"]["hosts"]).into_iter().next());
-        let mut moved = homes.filter(|home| *home != self.agents[0].0 && !self.destroyed.contains(home));
+        let record_hosts = ours.filter_map(|item| names_of(&item["spec"]["hosts"]).into_iter().next());
+        let mut moved = record_hosts
+            .filter(|record_host| *record_host != self.agents[0].0 && !self.gone.contains(record_host));
         Ok(moved.next())
     }
 
@@ -456,7 +457,7 @@ impl Fleet {
         let waits = |host: &str| order.later.iter().flatten().any(|name| name == host);
         let is_next = |host: &str| write.has(host) && first.as_deref() != Some(host) && !waits(host);
         parts.extend(self.everywhere(|host| is_next(host).then(|| write.part(host))).await?);
-        write.used = self.used_by_groups(&write).await?;
+        write.still_used = self.used_by_groups(&write).await?;
         let base = parts.first().map(|(_, part)| part.clone()).unwrap_or_default();
         if order.later.is_empty() {
             let leaving =
@@ -535,8 +536,8 @@ impl Fleet {
         let secret = (parts.first()?.1["kind"] == "Secret").then(|| self.is_on_all(&parts));
         let uids: Vec<(String, String)> =
             parts.iter().map(|(host, part)| (host.clone(), uid_on(host, part))).collect();
-        let mut unasked = names_of(&parts.first()?.1["spec"]["hosts"]);
-        unasked.retain(|name| {
+        let mut unread = names_of(&parts.first()?.1["spec"]["hosts"]);
+        unread.retain(|name| {
             self.skipped_hosts().iter().flatten().any(|(skipped_hosts, _)| skipped_hosts == name)
         });
         let mut object = merge_parts(parts)?;
@@ -550,8 +551,8 @@ impl Fleet {
                 object["data"] = json!({});
             }
         }
-        if !unasked.is_empty() {
-            object["status"]["unasked"] = json!(unasked);
+        if !unread.is_empty() {
+            object["status"]["unasked"] = json!(unread);
         }
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
         let (uid, versions) = (text("uid"), text("resourceVersion"));
@@ -622,8 +623,8 @@ impl Fleet {
     /// As [`Agent::follow`].
     pub async fn follow(&self, request: Request) -> Result<ByteStream, ApiError> {
         let path = request.path.split('?').next().unwrap_or_default().to_owned();
-        let place = ApiPath::parse(&path).filter(|_| !self.is_local);
-        let host = match place.as_ref().and_then(|place| Some((place.name?, place.subresource))) {
+        let api_path = ApiPath::parse(&path).filter(|_| !self.is_local);
+        let host = match api_path.as_ref().and_then(|api_path| Some((api_path.name?, api_path.subresource))) {
             Some((name, below)) => {
                 self.host_of(&request, name, below).await?.ok_or_else(|| absent(&request))?
             }
@@ -666,13 +667,13 @@ fn together(errors: impl Iterator<Item = ApiError>) -> Option<ApiError> {
 
 /// Returns the error for another record host than at the last apply: its record and lock are missing there, so the stack's
 /// resources are unknown and others may apply it.
-fn moved_home(request: &Request, former: &str, home: &str) -> ApiError {
+fn record_host_moved(request: &Request, previous: &str, record_host: &str) -> ApiError {
     let message = format!(
-        "the home of this stack was {former} when it was applied, and would be {home}, which has no record of it"
+        "the home of this stack was {previous} when it was applied, and would be {record_host}, which has no record of it"
     );
     let remedy = format!(
-        "keep it with `home = \"{former}\"` in `[ssh]`, and {former} in `hosts`. To move it, destroy the stack as it was and apply it \
-         with the new home; if {former} does not exist any more, say so: `gone = [\"{former}\"]`"
+        "keep it with `home = \"{previous}\"` in `[ssh]`, and {previous} in `hosts`. To move it, destroy the stack as it was and apply it \
+         with the new home; if {previous} does not exist any more, say so: `gone = [\"{previous}\"]`"
     );
     ApiError { body: Some(json!({ "remedy": remedy })), ..request.failed(ErrorClass::Other, message) }
 }
@@ -699,7 +700,7 @@ mod tests {
         let fleet = Fleet {
             agents: Vec::new(),
             removed: Mutex::default(),
-            destroyed: Vec::new(),
+            gone: Vec::new(),
             folder_owners: FolderOwners::default(),
             identities: Mutex::default(),
             rollouts: Rollouts::default(),

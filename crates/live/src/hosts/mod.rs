@@ -181,9 +181,9 @@ impl Agent {
     /// while its lock is being renewed; without a task, other requests would wait for the agent forever. The task ends with the
     /// caller.
     async fn exchange(self: &Arc<Self>, request: &Request, path: &str) -> Result<(u16, Value), ApiError> {
-        let (agent, asked, place) = (Arc::clone(self), request.clone(), path.to_owned());
+        let (agent, asked, base_path) = (Arc::clone(self), request.clone(), path.to_owned());
         let mut task = JoinSet::new();
-        task.spawn(async move { agent.exchange_locked(&asked, &place).await });
+        task.spawn(async move { agent.exchange_locked(&asked, &base_path).await });
         match task.join_next().await {
             Some(Ok(answer)) => self.checked(request, path, answer?),
             Some(Err(error)) => Err(request.unanswered(error.to_string())),
@@ -264,9 +264,9 @@ impl Agent {
                 command.args(["-I", "-u", "-c", START, &nonce]);
                 (python.display().to_string(), command)
             }
-            way @ HostConnection::Ssh { .. } => {
+            connection @ HostConnection::Ssh { .. } => {
                 let remote = ssh::remote(&self.host, START, &nonce);
-                let command = ssh::command(way, &remote).map_err(cannot)?;
+                let command = ssh::command(connection, &remote).map_err(cannot)?;
                 (format!("ssh to {}", self.host), command)
             }
         };
@@ -313,10 +313,10 @@ impl Agent {
 
     /// Returns the other name of the host if its folder on this machine is known already.
     fn duplicate_of(&self, hello: &Value) -> Option<String> {
-        let place = format!("{} {}", hello["machine"], hello["folder"]);
+        let base_path = format!("{} {}", hello["machine"], hello["folder"]);
         // Nothing that holds it can panic half way.
         let mut folder_owners = self.folder_owners.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let name = folder_owners.entry(place).or_insert_with(|| self.host.name.clone());
+        let name = folder_owners.entry(base_path).or_insert_with(|| self.host.name.clone());
         (*name != self.host.name).then(|| name.clone())
     }
 
@@ -331,15 +331,15 @@ impl Agent {
         if !request.path.contains("follow=true") {
             return Ok(futures::stream::once(async move { Ok(first) }).boxed());
         }
-        let place = request.path.split('?').next().unwrap_or_default().to_owned();
+        let base_path = request.path.split('?').next().unwrap_or_default().to_owned();
         // Where the log ends now.
-        let (_, at) = self.exchange(&request, &format!("{place}?offset={}", u64::MAX >> 1)).await?;
+        let (_, at) = self.exchange(&request, &format!("{base_path}?offset={}", u64::MAX >> 1)).await?;
         let offset = at["end"].as_u64().unwrap_or_default();
         let rest = futures::stream::unfold((self, request, offset), move |(agent, request, offset)| {
-            let place = place.clone();
+            let base_path = base_path.clone();
             async move {
                 tokio::time::sleep(LOG_INTERVAL).await;
-                let path = format!("{place}?offset={offset}");
+                let path = format!("{base_path}?offset={offset}");
                 match agent.exchange(&request, &path).await {
                     Ok((200, more)) => {
                         let next = more["end"].as_u64().unwrap_or(offset);

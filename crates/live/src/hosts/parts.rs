@@ -168,7 +168,7 @@ pub(super) fn merge_parts(mut parts: Vec<(String, Value)>) -> Option<Value> {
     let whole: u64 = parts.iter().filter_map(|(_, part)| part["spec"]["worker"]["replicas"].as_u64()).sum();
     let (base_name, base) = parts.first()?.clone();
     let wanted = comparable_spec(&base);
-    // A host that has it on other terms is one that does not have it: the next apply writes it there, too.
+    // A host that has it on other settings is one that does not have it: the next apply writes it there, too.
     let same: Vec<&String> = hosts
         .iter()
         .filter(|host| parts.iter().any(|(name, part)| name == *host && comparable_spec(part) == wanted))

@@ -229,14 +229,14 @@ mod tests {
         };
         let row = |now: &str, later: &str| (now.to_owned(), later.to_owned(), None);
         let four = live(&["a", "b", "c", "d"], 4);
-        // Nothing has to wait: the same, more, fewer, other terms on one host.
+        // Nothing has to wait: the same, more, fewer, other settings on one host.
         for after in [object(&["a", "b", "c", "d"], 4, 1), object(&["a", "b", "c", "d"], 8, 1)] {
             assert_eq!(turns(&four, &after), row("", ""));
         }
         assert_eq!(turns(&four, &object(&["a", "b", "c", "d"], 1, 1)), row("", ""));
         assert_eq!(turns(&live(&["b"], 4), &object(&["b"], 4, 2)), row("", ""));
         assert_eq!(turns(&[], &object(&["a", "b"], 4, 2)), row("", ""));
-        // Other terms.
+        // Other settings.
         assert_eq!(turns(&four, &object(&["a", "b", "c", "d"], 4, 2)), row("a b", "c d"));
         assert_eq!(turns(&live(&["b", "c", "a"], 3), &object(&["b", "c", "a"], 3, 2)), row("a", "b, c"));
         // Other hosts.

@@ -37,8 +37,8 @@ const PROGRAM: &str = "DASK_INFRA_SSH";
 /// # Errors
 ///
 /// The connection is not by SSH.
-pub(super) fn command(way: &HostConnection, remote: &str) -> Result<Command, String> {
-    let HostConnection::Ssh { address, user, port, identity, .. } = way else {
+pub(super) fn command(connection: &HostConnection, remote: &str) -> Result<Command, String> {
+    let HostConnection::Ssh { address, user, port, identity, .. } = connection else {
         return Err("no way by SSH".to_owned());
     };
     let mut command = Command::new(program());

@@ -66,7 +66,7 @@ kinds! {
     /// An autoscaler of Dask workers.
     DaskAutoscaler "dask_autoscaler",
     /// A CronJob that deletes a Dask cluster.
-    DaskReaper "dask_reaper",
+    DaskExpiry "dask_reaper",
     /// A Dask job.
     DaskJob "dask_job",
     /// A Jupyter server.

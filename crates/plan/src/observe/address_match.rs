@@ -13,14 +13,14 @@ pub struct AddressIndex<'a> {
 impl<'a> AddressIndex<'a> {
     /// Indexes these addresses by their position.
     pub fn new(addresses: impl IntoIterator<Item = &'a Address>) -> Self {
-        let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-        for (place, address) in addresses.into_iter().enumerate() {
-            places.entry(address.as_str()).or_default().push(place);
+        let mut positions: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (index, address) in addresses.into_iter().enumerate() {
+            positions.entry(address.as_str()).or_default().push(index);
             if address.section() != address.as_str() {
-                places.entry(address.section()).or_default().push(place);
+                positions.entry(address.section()).or_default().push(index);
             }
         }
-        Self { positions: places }
+        Self { positions }
     }
 
     /// Returns the indices of the addresses that `named`, an address or a whole section, includes.

@@ -29,14 +29,14 @@ pub enum CascadeReason {
 }
 
 /// Returns why a resource is deleted with `parent`, as far as their names tell.
-pub fn cascade_reason(parent: &Identity, thing: &Identity) -> Option<CascadeReason> {
-    match (parent, thing) {
+pub fn cascade_reason(parent: &Identity, child: &Identity) -> Option<CascadeReason> {
+    match (parent, child) {
         (Identity::Cluster(_), Identity::Cluster(_)) => None,
         (Identity::Cluster(_), _) => Some(CascadeReason::Cluster),
-        (Identity::Object(parent), Identity::Object(thing)) => {
-            let inside = is_namespace(parent) && thing.namespace.as_ref() == Some(&parent.name);
+        (Identity::Object(parent), Identity::Object(child)) => {
+            let inside = is_namespace(parent) && child.namespace.as_ref() == Some(&parent.name);
             let defined =
-                || defined_kind(parent) == Some((thing.gvk.plural.as_str(), thing.gvk.group.as_str()));
+                || defined_kind(parent) == Some((child.gvk.plural.as_str(), child.gvk.group.as_str()));
             if inside { Some(CascadeReason::Namespace) } else { defined().then_some(CascadeReason::Crd) }
         }
         (Identity::NodePool { .. } | Identity::Object(_) | Identity::Check(_), _) => None,
@@ -49,8 +49,8 @@ pub fn is_namespace(object: &ObjectId) -> bool {
 
 /// Returns the plural and the group of the kind that a CRD defines: they are its name.
 pub fn defined_kind(object: &ObjectId) -> Option<(&str, &str)> {
-    let definition = object.gvk.kind == "CustomResourceDefinition";
-    definition.then(|| object.name.split_once('.')).flatten()
+    let is_crd = object.gvk.kind == "CustomResourceDefinition";
+    is_crd.then(|| object.name.split_once('.')).flatten()
 }
 
 /// The cause of a delete that follows from another delete.
@@ -131,7 +131,7 @@ impl<'w> Cascade<'w> {
                 });
                 let objects = self.world.objects.live().into_iter().flatten();
                 let objects = objects.map(|(object, _)| Identity::Object(object.clone()));
-                pools.chain(objects).map(|thing| (thing, CascadeReason::Cluster)).collect()
+                pools.chain(objects).map(|child| (child, CascadeReason::Cluster)).collect()
             }
             Identity::NodePool { pool, .. } => found(CascadeParent::Pool(pool), CascadeReason::Pool),
             Identity::Object(object) => {
@@ -166,21 +166,21 @@ impl<'w> Cascade<'w> {
             deleted.iter().rev().map(|one| (one.clone(), one.clone())).collect();
         let mut cascaded = BTreeMap::new();
         while let Some((one, root)) = open.pop() {
-            for (thing, reason) in self.direct(&one) {
-                let stays = reason == CascadeReason::Owner && !self.loses_all_owners(&thing, &all_deleted);
-                if stays || !all_deleted.insert(thing.clone()) {
+            for (child, reason) in self.direct(&one) {
+                let stays = reason == CascadeReason::Owner && !self.loses_all_owners(&child, &all_deleted);
+                if stays || !all_deleted.insert(child.clone()) {
                     continue;
                 }
-                cascaded.insert(thing.clone(), CascadeEntry { root: root.clone(), reason });
-                open.push((thing, root.clone()));
+                cascaded.insert(child.clone(), CascadeEntry { root: root.clone(), reason });
+                open.push((child, root.clone()));
             }
         }
         cascaded
     }
 
     /// Returns true if no owner of a resource stays. An owner that was not read may be deleted already.
-    fn loses_all_owners(&self, thing: &Identity, all_deleted: &BTreeSet<Identity>) -> bool {
-        let Some(live) = self.world.find(thing) else { return false };
+    fn loses_all_owners(&self, child: &Identity, all_deleted: &BTreeSet<Identity>) -> bool {
+        let Some(live) = self.world.find(child) else { return false };
         let mut known = owner_uids(live).filter_map(|uid| self.uids.get(uid));
         known.all(|owner| all_deleted.contains(&Identity::Object((*owner).clone())))
     }

@@ -15,12 +15,12 @@ pub(crate) struct CrdSchemas(BTreeMap<(String, String), Schema>);
 impl CrdSchemas {
     /// Creates the schemas from live CRDs, by which the server fills in defaults, else from those of the stack.
     pub fn of(inputs: &Inputs<'_>) -> Self {
-        let is_definition = |body: &&Value| body["kind"] == "CustomResourceDefinition";
+        let is_crd = |body: &&Value| body["kind"] == "CustomResourceDefinition";
         let live = inputs.world.objects.live().into_iter().flatten().map(|(_, live)| live);
         let desired = inputs.desired.iter().map(|resource| &resource.body);
-        let definitions: Vec<&Value> = live.chain(desired).filter(is_definition).collect();
+        let crds: Vec<&Value> = live.chain(desired).filter(is_crd).collect();
         let mut shapes = BTreeMap::new();
-        if definitions.is_empty() {
+        if crds.is_empty() {
             return Self(shapes);
         }
         for resource in inputs.desired.iter() {
@@ -29,7 +29,7 @@ impl CrdSchemas {
             }
             let key = key(&resource.body);
             if !shapes.contains_key(&key)
-                && let Some(schema) = definitions.iter().find_map(|definition| shape(definition, &key))
+                && let Some(schema) = crds.iter().find_map(|crd| schema_of(crd, &key))
             {
                 shapes.insert(key, schema);
             }
@@ -49,9 +49,9 @@ fn key(body: &Value) -> (String, String) {
     (text("apiVersion"), text("kind"))
 }
 
-fn shape(definition: &Value, (api_version, kind): &(String, String)) -> Option<Schema> {
+fn schema_of(crd: &Value, (api_version, kind): &(String, String)) -> Option<Schema> {
     let (group, version) = api_version.split_once('/')?;
-    let spec = &definition["spec"];
+    let spec = &crd["spec"];
     if spec["group"] != group || spec["names"]["kind"] != kind.as_str() {
         return None;
     }

@@ -272,7 +272,7 @@ impl<'a> DiffWalker<'a> {
                 }
                 self.in_requirements = outside;
                 if schema.is_some_and(Schema::atomic_map) {
-                    self.extras(fields, have, owners, schema);
+                    self.report_extra_fields(fields, have, owners, schema);
                 }
             }
             (Value::Object(fields), None) if fields.is_empty() && self.owned(owners) => {}
@@ -297,7 +297,7 @@ impl<'a> DiffWalker<'a> {
         match kind {
             List::Map(keys) => {
                 let item_schema = item_schema.as_ref();
-                let pairs = paired(&keys, items, have, item_schema);
+                let pairs = match_items(&keys, items, have, item_schema);
                 for (place, (item, found)) in items.iter().zip(pairs).enumerate() {
                     let live = found.map(|found| &have[found]);
                     // managedFields names the keys after defaulting.
@@ -327,7 +327,7 @@ impl<'a> DiffWalker<'a> {
                         walk.field(item, Some(live), owners, item_schema.as_ref());
                         walk.secret = outside;
                         if let (Value::Object(item), Value::Object(live)) = (item, live) {
-                            walk.extras(item, live, owners, item_schema.as_ref());
+                            walk.report_extra_fields(item, live, owners, item_schema.as_ref());
                         }
                     });
                 }
@@ -342,7 +342,7 @@ impl<'a> DiffWalker<'a> {
 
     /// Reports fields inside an atomic value that the stack does not set. They are defaults of the server while the stack owns
     /// the value, and somebody's edit when it no longer does and they are no defaults.
-    fn extras(
+    fn report_extra_fields(
         &mut self,
         want: &Map<String, Value>,
         have: &'a Map<String, Value>,
@@ -453,7 +453,12 @@ fn position(list: &Value, keys: &Map<String, Value>, schema: Option<&Schema>) ->
 
 /// Returns the live item with the same keys for each desired one. Without a known default, the server may have filled in a key
 /// that the desired item lacks: then it matches an item that no other one names.
-fn paired(keys: &[String], items: &[Value], have: &[Value], schema: Option<&Schema>) -> Vec<Option<usize>> {
+fn match_items(
+    keys: &[String],
+    items: &[Value],
+    have: &[Value],
+    schema: Option<&Schema>,
+) -> Vec<Option<usize>> {
     let values = |item: &Value| key_values(keys, item, schema);
     let live: Vec<Map<String, Value>> = have.iter().map(values).collect();
     let mut pairs: Vec<Option<usize>> = items

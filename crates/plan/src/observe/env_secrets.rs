@@ -18,9 +18,9 @@ pub(crate) fn check_env_is_set(inputs: &Inputs<'_>, resource: &Resource, problem
             continue;
         }
         let what = format!("the environment variable `{variable}` is not set, or empty");
-        let place = resource.origin_of(&FieldPath::keys(["data", key]));
+        let origin = resource.origin_of(&FieldPath::keys(["data", key]));
         let problem = Diagnostic::error(Code::MissingEnvironment, what);
-        let problem = problem.at_value(place, "the secret is read from it");
+        let problem = problem.at_value(origin, "the secret is read from it");
         let help = format!(
             "set it and run the command again; plan and apply need the same value: `export {variable}=…`"
         );

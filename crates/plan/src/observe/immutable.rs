@@ -34,8 +34,8 @@ pub(crate) fn freeze(resource: &Resource, live: &Value, changes: &mut [FieldChan
 /// has not reached yet. Source: `ValidatePersistentVolumeClaimUpdate` in `pkg/apis/core/validation/validation.go`, 1.34 and
 /// later.
 pub(crate) fn shrinks(resource: &Resource, live: &Value, changes: &[FieldChange]) -> Option<Diagnostic> {
-    let place = FieldPath::keys(["spec", "resources", "requests", "storage"]);
-    let change = changes.iter().find(|change| change.path == place)?;
+    let path = FieldPath::keys(["spec", "resources", "requests", "storage"]);
+    let change = changes.iter().find(|change| change.path == path)?;
     if !is_core(resource, &["PersistentVolumeClaim"]) {
         return None;
     }
@@ -62,5 +62,5 @@ pub(crate) fn shrinks(resource: &Resource, live: &Value, changes: &[FieldChange]
         resource.address
     );
     let problem = Diagnostic::error(Code::ClaimShrinks, what);
-    Some(problem.at_value(resource.origin_of(&place), "requested here").help(help))
+    Some(problem.at_value(resource.origin_of(&path), "requested here").help(help))
 }

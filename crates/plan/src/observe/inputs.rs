@@ -81,9 +81,9 @@ impl FileBaseline {
     ) -> (Arc<[Resource]>, Option<Hourly>) {
         let mut desired = Arc::clone(compared);
         for resource in &self.resources {
-            let place = desired.iter().position(|one| one.identity == resource.identity);
-            if let Some(place) = place {
-                Arc::make_mut(&mut desired)[place] = resource.clone();
+            let index = desired.iter().position(|one| one.identity == resource.identity);
+            if let Some(index) = index {
+                Arc::make_mut(&mut desired)[index] = resource.clone();
             }
         }
         (desired, self.hourly.as_ref().or(hourly).cloned())

@@ -69,9 +69,8 @@ impl<'a> Observed<'a> {
     /// Returns true if the stack has the CRD of an object's kind, with the version that the object needs.
     pub(crate) fn will_serve(&self, resource: &Resource) -> bool {
         let Identity::Object(object) = &resource.identity else { return false };
-        let definition = self.crd_of(object);
-        definition
-            .is_some_and(|other| served_versions(&other.body).any(|version| version == object.gvk.version))
+        let crd = self.crd_of(object);
+        crd.is_some_and(|other| served_versions(&other.body).any(|version| version == object.gvk.version))
     }
 
     /// Returns the desired CRD of an object's kind.
@@ -220,20 +219,20 @@ impl<'a> Observed<'a> {
 }
 
 fn crds(desired: &[Resource]) -> BTreeMap<(&str, &str), &Resource> {
-    let mut definitions = BTreeMap::new();
+    let mut crds = BTreeMap::new();
     for resource in desired {
         if let Identity::Object(object) = &resource.identity
             && let Some(name) = defined_kind(object)
         {
-            definitions.entry(name).or_insert(resource);
+            crds.entry(name).or_insert(resource);
         }
     }
-    definitions
+    crds
 }
 
 /// Returns the versions that a CRD serves.
-fn served_versions(definition: &Value) -> impl Iterator<Item = &str> {
-    let versions = definition["spec"]["versions"].as_array().into_iter().flatten();
+fn served_versions(crd: &Value) -> impl Iterator<Item = &str> {
+    let versions = crd["spec"]["versions"].as_array().into_iter().flatten();
     versions.filter(|version| version["served"] == true).filter_map(|version| version["name"].as_str())
 }
 

@@ -68,7 +68,7 @@ pub(crate) fn is_system(namespace: &str) -> bool {
 }
 
 /// Returns true for a namespace that Kubernetes, GKE or this program created, and no user of the cluster.
-pub(crate) fn is_systems_own(namespace: &str, live: &Value) -> bool {
+pub(crate) fn is_created_by_system(namespace: &str, live: &Value) -> bool {
     is_system(namespace) || is_gkes_name(namespace) && has_addon_key(live)
 }
 
@@ -80,8 +80,8 @@ fn is_gkes_name(namespace: &str) -> bool {
 pub(crate) fn is_system_object(object: &ObjectId, live: &Value, stack: &str) -> bool {
     let Some(namespace) = object.namespace.as_deref() else { return false };
     if namespace == record::NAMESPACE {
-        let (place, name) = (Record::object(stack), &object.name);
-        return object.gvk == place.gvk && (*name == place.name || record::is_part(stack, name));
+        let (record, name) = (Record::object(stack), &object.name);
+        return object.gvk == record.gvk && (*name == record.name || record::is_part(stack, name));
     }
     if !is_system(namespace) && !is_gkes_name(namespace) {
         return false;
@@ -100,16 +100,16 @@ fn has_addon_key(live: &Value) -> bool {
         keys.into_iter().any(|key| {
             ADDON_KEYS
                 .iter()
-                .any(|mark| if mark.ends_with('/') { key.starts_with(mark) } else { key == mark })
+                .any(|prefix| if prefix.ends_with('/') { key.starts_with(prefix) } else { key == prefix })
         })
     })
 }
 
 /// Returns true for an object that only the control plane has written.
 fn is_managed(namespace: &str, live: &Value) -> bool {
-    let (homes, operator) = PROMETHEUS;
+    let (namespaces, operator) = PROMETHEUS;
     let known =
-        |manager: &str| MANAGERS.contains(&manager) || manager == operator && homes.contains(&namespace);
+        |manager: &str| MANAGERS.contains(&manager) || manager == operator && namespaces.contains(&namespace);
     managers(live).next().is_some() && managers(live).all(known)
 }
 
@@ -128,14 +128,15 @@ mod tests {
     #[test]
     fn people_use_names_like_those_of_the_system() {
         for name in ["kube-monitoring", "kube-prometheus", "gmp-of-the-team", "config-management-x", "team"] {
-            assert!(!is_system(name) && !is_systems_own(name, &json!({})), "{name}");
+            assert!(!is_system(name) && !is_created_by_system(name, &json!({})), "{name}");
         }
         for name in ["kube-system", "kube-public", "kube-node-lease", "gmp-system", "dask-infra"] {
-            assert!(is_systems_own(name, &json!({})), "{name}");
+            assert!(is_created_by_system(name, &json!({})), "{name}");
         }
-        let marked = json!({ "metadata": { "labels": { "addonmanager.kubernetes.io/mode": "Reconcile" } } });
-        assert!(is_systems_own("gke-managed-new", &marked), "GKE adds to its namespaces");
-        assert!(!is_systems_own("kube-monitoring", &marked));
+        let labelled =
+            json!({ "metadata": { "labels": { "addonmanager.kubernetes.io/mode": "Reconcile" } } });
+        assert!(is_created_by_system("gke-managed-new", &labelled), "GKE adds to its namespaces");
+        assert!(!is_created_by_system("kube-monitoring", &labelled));
     }
 
     #[test]

@@ -58,10 +58,10 @@ impl<'a> NameIndex<'a> {
             *counts.entry(word).or_default() += 1;
         }
         let mut names = Self::default();
-        for (place, namespace, name) in named {
+        for (index, namespace, name) in named {
             match tokens(name).min_by_key(|word| counts.get(word)) {
-                Some(word) => names.by_token.entry((*namespace, word)).or_default().push(*place),
-                None => names.without_token.push(*place),
+                Some(word) => names.by_token.entry((*namespace, word)).or_default().push(*index),
+                None => names.without_token.push(*index),
             }
         }
         names

@@ -23,7 +23,7 @@ pub fn connect(
     let makes = create_order(changes, desired, &handovers);
     let Edges { delete_after_dependents, mut delete_before_consumers, mut delete_after_users } =
         Relations::of(changes, desired, world).edges();
-    handovers.iter().for_each(|(taker, deleted)| delete_after_users.add_edge(*taker, *deleted));
+    handovers.iter().for_each(|(successor, deleted)| delete_after_users.add_edge(*successor, *deleted));
     let count = changes.len();
     // A user that leaves for capacity that only the delete frees cannot be first.
     delete_after_users.remove_cycle_edges(&cycles(
@@ -94,7 +94,7 @@ fn handover_order(changes: &[Change], world: &World) -> Vec<(usize, usize)> {
             effects.entry(cluster_of(&change.address)).or_default().push((effect, index));
         }
     }
-    let mut handed = Vec::new();
+    let mut handovers = Vec::new();
     for effects in effects.values_mut() {
         effects.sort();
         for (index, (effect, deleted)) in
@@ -103,10 +103,11 @@ fn handover_order(changes: &[Change], world: &World) -> Vec<(usize, usize)> {
             let is_before = |other: &&(WorkerEffect, usize)| {
                 other.0 < *effect || matches!(effect, WorkerEffect::Restart { .. })
             };
-            handed.extend(effects[..index].iter().filter(is_before).map(|(_, before)| (*before, *deleted)));
+            handovers
+                .extend(effects[..index].iter().filter(is_before).map(|(_, before)| (*before, *deleted)));
         }
     }
-    handed
+    handovers
 }
 
 /// Returns the first two segments of the section, `dask_cluster.NAME`.
@@ -142,7 +143,7 @@ fn check_order(changes: &[Change], desired: &[Resource]) -> Order {
 }
 
 /// Returns the order by `depends_on`. A group does not wait for its Dask cluster if the cluster waits to hand over to the group.
-fn create_order(changes: &[Change], desired: &[Resource], handed: &[(usize, usize)]) -> Order {
+fn create_order(changes: &[Change], desired: &[Resource], handovers: &[(usize, usize)]) -> Order {
     let mut order = Order::default();
     let named = AddressIndex::new(changes.iter().map(|change| &change.address));
     let resources: HashMap<&Address, &Resource> =
@@ -151,9 +152,9 @@ fn create_order(changes: &[Change], desired: &[Resource], handed: &[(usize, usiz
         changes.iter().enumerate().flat_map(|(after, change)| {
             let resource = resources.get(&change.address).filter(|_| change.action != Action::Delete);
             let is_handed = move |dependency: &Address| {
-                handed
-                    .iter()
-                    .any(|(taker, deleted)| *taker == after && changes[*deleted].address == *dependency)
+                handovers.iter().any(|(successor, deleted)| {
+                    *successor == after && changes[*deleted].address == *dependency
+                })
             };
             // What the one follows that waits is before the other all the same.
             let depends_on = resource.into_iter().flat_map(|resource| &resource.depends_on);

@@ -127,7 +127,7 @@ impl<'a> ChangeNode<'a> {
 
 /// The changes of a plan, and the edges of which one end is a delete.
 pub(crate) struct Relations<'a> {
-    things: Vec<ChangeNode<'a>>,
+    nodes: Vec<ChangeNode<'a>>,
     /// Deleted sections with a controller or a CRD of an API group, by group.
     serving_sections: BTreeMap<&'a str, BTreeSet<&'a str>>,
 }
@@ -148,7 +148,7 @@ impl<'a> Relations<'a> {
         let desired: HashMap<&Identity, &Resource> =
             desired.iter().map(|resource| (&resource.identity, resource)).collect();
         let any_delete = changes.iter().any(|change| change.action == Action::Delete);
-        let thing = |change: &'a Change| {
+        let node = |change: &'a Change| {
             let live = world.find(&change.identity).unwrap_or(&Value::Null);
             debug_assert!(change.before.is_null() || !live.is_null(), "what goes was read");
             let desired = desired.get(&change.identity).copied();
@@ -162,9 +162,9 @@ impl<'a> Relations<'a> {
                 desired,
             }
         };
-        let things: Vec<ChangeNode> = changes.iter().map(thing).collect();
-        let served = served(things.iter().map(|thing| (thing.change, thing.live)));
-        Self { things, serving_sections: served }
+        let nodes: Vec<ChangeNode> = changes.iter().map(node).collect();
+        let served = served(nodes.iter().map(|node| (node.change, node.live)));
+        Self { nodes, serving_sections: served }
     }
 
     /// Returns the edges. Objects are found by an index of their relations, as there may be ten thousand and comparing each pair
@@ -174,23 +174,23 @@ impl<'a> Relations<'a> {
     }
 
     fn add_to(&self, mut edges: Edges) -> Edges {
-        if !self.things.iter().any(ChangeNode::deletes) {
+        if !self.nodes.iter().any(ChangeNode::deletes) {
             return edges;
         }
         self.order_cascaded(&mut edges);
-        for (deleted, thing) in self.indices(ChangeNode::is_deleted_itself) {
-            for (index, other) in self.indices(ChangeNode::writes).filter(|_| thing.frees_capacity()) {
-                if self.takes_freed_capacity(thing, other) {
+        for (deleted, node) in self.indices(ChangeNode::is_deleted_itself) {
+            for (index, other) in self.indices(ChangeNode::writes).filter(|_| node.frees_capacity()) {
+                if self.takes_freed_capacity(node, other) {
                     edges.delete_before_consumers.add_edge(deleted, index);
-                } else if self.uses_until_written(other, thing) {
+                } else if self.uses_until_written(other, node) {
                     edges.delete_after_users.add_edge(index, deleted);
                 }
             }
-            let objects = thing.object().is_some();
+            let objects = node.object().is_some();
             for (index, other) in
                 self.indices(ChangeNode::is_deleted_itself).filter(|(index, _)| !objects && *index != deleted)
             {
-                if self.lives_on(other, thing) {
+                if self.lives_on(other, node) {
                     edges.delete_after_dependents.add_edge(index, deleted);
                 }
             }
@@ -209,7 +209,7 @@ impl<'a> Relations<'a> {
         let deleted: Vec<usize> =
             self.indices(ChangeNode::is_deleted_itself).map(|(index, _)| index).collect();
         let emptied: Vec<usize> =
-            self.indices(|thing| thing.change.scales_to_zero()).map(|(index, _)| index).collect();
+            self.indices(|node| node.change.scales_to_zero()).map(|(index, _)| index).collect();
         edges.delete_after_dependents.add_edges(&deleted, &emptied);
     }
 
@@ -217,42 +217,40 @@ impl<'a> Relations<'a> {
         &self,
         which: impl Fn(&ChangeNode<'a>) -> bool,
     ) -> impl Iterator<Item = (usize, &ChangeNode<'a>)> {
-        self.things.iter().enumerate().filter(move |(_, thing)| which(thing))
+        self.nodes.iter().enumerate().filter(move |(_, node)| which(node))
     }
 
     /// Orders deletes without steps after the deletes of their parents. A cluster contains everything in it. A namespace and a
     /// Dask cluster hold what is in one namespace.
     fn order_cascaded(&self, edges: &mut Edges) {
-        let mut along: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
-        for (index, thing) in self.indices(ChangeNode::is_deleted_with_parent) {
-            let namespace = thing.object().and_then(|object| object.namespace.as_deref());
-            along.entry(namespace).or_default().push(index);
+        let mut cascaded: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
+        for (index, node) in self.indices(ChangeNode::is_deleted_with_parent) {
+            let namespace = node.object().and_then(|object| object.namespace.as_deref());
+            cascaded.entry(namespace).or_default().push(index);
         }
-        let mut takers: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
-        let deleted =
-            |thing: &ChangeNode<'a>| matches!(thing.change.action, Action::Delete | Action::Replace);
-        for (index, thing) in
-            self.indices(|thing: &ChangeNode<'a>| deleted(thing) && !thing.is_deleted_with_parent())
+        let mut parents: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
+        let deleted = |node: &ChangeNode<'a>| matches!(node.change.action, Action::Delete | Action::Replace);
+        for (index, node) in
+            self.indices(|node: &ChangeNode<'a>| deleted(node) && !node.is_deleted_with_parent())
         {
-            match &thing.change.identity {
+            match &node.change.identity {
                 Identity::Cluster(_) => {
-                    let all: Vec<usize> = along.values().flatten().copied().collect();
+                    let all: Vec<usize> = cascaded.values().flatten().copied().collect();
                     edges.delete_after_dependents.add_edges(&[index], &all);
                 }
                 Identity::Object(object) if object.gvk.kind == "Namespace" => {
-                    takers.entry(Some(&object.name)).or_default().push(index);
+                    parents.entry(Some(&object.name)).or_default().push(index);
                 }
                 Identity::Object(object) if object.gvk.kind == "DaskCluster" => {
-                    takers.entry(object.namespace.as_deref()).or_default().push(index);
+                    parents.entry(object.namespace.as_deref()).or_default().push(index);
                 }
                 Identity::NodePool { .. } | Identity::Object(_) | Identity::Check(_) => {}
             }
         }
-        for (namespace, takers) in takers {
-            let objects = along.get(&namespace).into_iter().flatten().copied();
-            let objects: Vec<usize> =
-                objects.filter(|index| self.things[*index].object().is_some()).collect();
-            edges.delete_after_dependents.add_edges(&takers, &objects);
+        for (namespace, parents) in parents {
+            let objects = cascaded.get(&namespace).into_iter().flatten().copied();
+            let objects: Vec<usize> = objects.filter(|index| self.nodes[*index].object().is_some()).collect();
+            edges.delete_after_dependents.add_edges(&parents, &objects);
         }
     }
 
@@ -262,34 +260,34 @@ impl<'a> Relations<'a> {
         let deleted: Vec<usize> = deleted
             .iter()
             .copied()
-            .filter(|index| self.things[*index].is_deleted_itself() && self.things[*index].object().is_some())
+            .filter(|index| self.nodes[*index].is_deleted_itself() && self.nodes[*index].object().is_some())
             .collect();
-        let object = |index: &&usize| self.things[**index].object().is_some();
+        let object = |index: &&usize| self.nodes[**index].object().is_some();
         let (mut made, mut ranks) = (Vec::new(), BTreeMap::<u32, Vec<usize>>::new());
         for index in before.iter().filter(object) {
-            let thing = &self.things[*index];
-            if thing.writes() {
+            let node = &self.nodes[*index];
+            if node.writes() {
                 made.push(*index);
-            } else if thing.is_deleted_itself() {
-                ranks.entry(thing.rank).or_default().push(*index);
+            } else if node.is_deleted_itself() {
+                ranks.entry(node.rank).or_default().push(*index);
             }
         }
         // Later made, earlier deleted: so no two wait for each other.
         for (rank, before) in ranks {
             let below: Vec<usize> =
-                deleted.iter().copied().filter(|index| self.things[*index].rank < rank).collect();
+                deleted.iter().copied().filter(|index| self.nodes[*index].rank < rank).collect();
             edges.delete_after_dependents.add_edges(&before, &below);
         }
         let plain: Vec<usize> =
-            deleted.into_iter().filter(|index| !self.things[*index].frees_capacity()).collect();
+            deleted.into_iter().filter(|index| !self.nodes[*index].frees_capacity()).collect();
         edges.delete_after_users.add_edges(&made, &plain);
     }
 
     /// Adds the edges between objects of one section.
     fn order_sections(&self, edges: &mut Edges) {
         let mut sections: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-        for (index, thing) in self.things.iter().enumerate() {
-            sections.entry(thing.change.address.section()).or_default().push(index);
+        for (index, node) in self.nodes.iter().enumerate() {
+            sections.entry(node.change.address.section()).or_default().push(index);
         }
         for indices in sections.values() {
             self.relate(indices, indices, edges);
@@ -300,11 +298,10 @@ impl<'a> Relations<'a> {
     fn order_served_kinds(&self, edges: &mut Edges) {
         for (group, sections) in &self.serving_sections {
             let of_group =
-                |thing: &ChangeNode<'a>| thing.object().is_some_and(|object| object.gvk.group == *group);
+                |node: &ChangeNode<'a>| node.object().is_some_and(|object| object.gvk.group == *group);
             let objects: Vec<usize> = self.indices(of_group).map(|(index, _)| index).collect();
-            let serves = |thing: &ChangeNode<'a>| {
-                sections.contains(thing.change.address.section()) && !of_group(thing)
-            };
+            let serves =
+                |node: &ChangeNode<'a>| sections.contains(node.change.address.section()) && !of_group(node);
             let serving: Vec<usize> = self.indices(serves).map(|(index, _)| index).collect();
             self.relate(&objects, &serving, edges);
             self.order_cascading_namespaces(&objects, &serving, edges);
@@ -315,19 +312,19 @@ impl<'a> Relations<'a> {
     /// This does not hold if the namespace itself serves them, or contains what does.
     fn order_cascading_namespaces(&self, objects: &[usize], serving: &[usize], edges: &mut Edges) {
         let inside = |index: &usize, name: &str| {
-            let object = self.things[*index].object();
+            let object = self.nodes[*index].object();
             object.is_some_and(|object| object.namespace.as_deref() == Some(name))
         };
-        for (index, thing) in self.indices(ChangeNode::is_deleted_itself) {
-            let Some(object) = thing.object().filter(|object| object.gvk.kind == "Namespace") else {
+        for (index, node) in self.indices(ChangeNode::is_deleted_itself) {
+            let Some(object) = node.object().filter(|object| object.gvk.kind == "Namespace") else {
                 continue;
             };
             let taken =
-                |other: &usize| self.things[*other].is_deleted_with_parent() && inside(other, &object.name);
-            let home = serving.iter().any(|other| *other == index || inside(other, &object.name));
-            if !home && objects.iter().any(taken) {
+                |other: &usize| self.nodes[*other].is_deleted_with_parent() && inside(other, &object.name);
+            let serves_itself = serving.iter().any(|other| *other == index || inside(other, &object.name));
+            if !serves_itself && objects.iter().any(taken) {
                 let later: Vec<usize> =
-                    serving.iter().copied().filter(|other| self.things[*other].is_deleted_itself()).collect();
+                    serving.iter().copied().filter(|other| self.nodes[*other].is_deleted_itself()).collect();
                 edges.delete_after_users.add_edges(&[index], &later);
             }
         }
@@ -336,21 +333,19 @@ impl<'a> Relations<'a> {
     /// Orders a deleted namespace and its objects, and a deleted CRD and the objects of its kind.
     fn order_contents(&self, edges: &mut Edges) {
         let mut namespaces: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-        let mut definitions: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-        for (index, thing) in self.things.iter().enumerate() {
-            let Some(object) = thing.object() else { continue };
+        let mut by_crd: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (index, node) in self.nodes.iter().enumerate() {
+            let Some(object) = node.object() else { continue };
             if let Some(namespace) = &object.namespace {
                 namespaces.entry(namespace).or_default().push(index);
             }
-            let definition = format!("{}.{}", object.gvk.plural, object.gvk.group);
-            definitions.entry(definition).or_default().push(index);
+            let crd = format!("{}.{}", object.gvk.plural, object.gvk.group);
+            by_crd.entry(crd).or_default().push(index);
         }
-        for (index, thing) in self.indices(ChangeNode::is_deleted_itself) {
-            let inside = match thing.object() {
+        for (index, node) in self.indices(ChangeNode::is_deleted_itself) {
+            let inside = match node.object() {
                 Some(object) if object.gvk.kind == "Namespace" => namespaces.get(object.name.as_str()),
-                Some(object) if object.gvk.kind == "CustomResourceDefinition" => {
-                    definitions.get(&object.name)
-                }
+                Some(object) if object.gvk.kind == "CustomResourceDefinition" => by_crd.get(&object.name),
                 Some(_) | None => None,
             };
             self.relate(inside.map_or(&[], Vec::as_slice), &[index], edges);
@@ -359,10 +354,10 @@ impl<'a> Relations<'a> {
 
     /// Orders a delete after the deletes of resources that depend on it.
     fn order_dependents(&self, edges: &mut Edges) {
-        let named = AddressIndex::new(self.things.iter().map(|thing| &thing.change.address));
+        let named = AddressIndex::new(self.nodes.iter().map(|node| &node.change.address));
         let mut followers: BTreeMap<&Address, Vec<usize>> = BTreeMap::new();
-        for (index, thing) in self.indices(ChangeNode::is_deleted_itself) {
-            for dependency in thing.desired.iter().flat_map(|resource| &resource.depends_on) {
+        for (index, node) in self.indices(ChangeNode::is_deleted_itself) {
+            for dependency in node.desired.iter().flat_map(|resource| &resource.depends_on) {
                 followers.entry(dependency).or_default().push(index);
             }
         }
@@ -373,17 +368,16 @@ impl<'a> Relations<'a> {
 
     /// Orders a delete after the changes of live objects that mention its object.
     fn order_mentions(&self, edges: &mut Edges) {
-        let named = self.indices(ChangeNode::is_deleted_itself).filter_map(|(index, thing)| {
-            let ObjectId { namespace, name, .. } = thing.object()?;
+        let named = self.indices(ChangeNode::is_deleted_itself).filter_map(|(index, node)| {
+            let ObjectId { namespace, name, .. } = node.object()?;
             Some((index, namespace.as_deref(), name.as_str()))
         });
         let known = NameIndex::new(&named.collect::<Vec<_>>());
-        for (index, thing) in self.indices(|thing: &ChangeNode<'a>| thing.is_deleted_itself() || thing.uses())
-        {
-            let Some(by) = thing.object() else { continue };
-            for deleted in known.candidates_in(thing.live, by.namespace.as_deref()) {
+        for (index, node) in self.indices(|node: &ChangeNode<'a>| node.is_deleted_itself() || node.uses()) {
+            let Some(by) = node.object() else { continue };
+            for deleted in known.candidates_in(node.live, by.namespace.as_deref()) {
                 let is_named =
-                    self.things[deleted].object().is_some_and(|object| mentions(thing.live, by, object));
+                    self.nodes[deleted].object().is_some_and(|object| mentions(node.live, by, object));
                 if is_named && deleted != index {
                     self.relate(&[index], &[deleted], edges);
                 }
@@ -424,9 +418,9 @@ impl<'a> Relations<'a> {
 
     /// Returns true if the deleted pool has no GPUs, and no pool without GPUs is kept or updated.
     fn is_last_without_gpus(&self, deleted: &ChangeNode) -> bool {
-        let stays = |thing: &&ChangeNode| matches!(thing.change.action, Action::Keep | Action::Update);
-        let mut plain = self.things.iter().filter(|thing| thing.pool().is_some() && thing.gpu().is_none());
-        deleted.gpu().is_none() && !plain.any(|thing| stays(&thing))
+        let stays = |node: &&ChangeNode| matches!(node.change.action, Action::Keep | Action::Update);
+        let mut plain = self.nodes.iter().filter(|node| node.pool().is_some() && node.gpu().is_none());
+        deleted.gpu().is_none() && !plain.any(|node| stays(&node))
     }
 
     /// Returns true if another change takes the capacity that a delete frees. GPUs of a type go to pools with GPUs of that type:
@@ -448,13 +442,13 @@ impl<'a> Relations<'a> {
                 Action::Keep | Action::Delete | Action::Forget | Action::Run => false,
             };
             // Work that is waited for must not lose its nodes before.
-            let held = |thing: &ChangeNode| {
-                thing.writes() && thing.waits_until_idle() && thing.live_pods.pools.contains(pool)
+            let held = |node: &ChangeNode| {
+                node.writes() && node.waits_until_idle() && node.live_pods.pools.contains(pool)
             };
             return takes
                 && deleted.gpu().is_some()
                 && deleted.gpu() == other.gpu()
-                && !self.things.iter().any(held);
+                && !self.nodes.iter().any(held);
         }
         if other.rank < kinds::kubernetes::check::KIND.rank {
             return false;

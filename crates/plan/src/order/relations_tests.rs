@@ -59,7 +59,7 @@ fn drawn() -> impl Strategy<Value = Drawn> {
         })
 }
 
-fn identity(drawn: &Drawn, place: usize) -> (Identity, KindId) {
+fn identity(drawn: &Drawn, index: usize) -> (Identity, KindId) {
     let cluster = || ClusterName { project: "p".into(), location: "l".into(), cluster: "c".into() };
     let everywhere = |group, plural| (gvk(group, "v1", drawn.what, plural), None);
     let within = |group, plural| {
@@ -67,10 +67,10 @@ fn identity(drawn: &Drawn, place: usize) -> (Identity, KindId) {
     };
     let ((gvk, namespace), kind) = match drawn.what {
         "pool" => {
-            let pool = format!("p{}", place % 3);
+            let pool = format!("p{}", index % 3);
             return (Identity::NodePool { cluster: cluster(), pool }, KindId::NodePool);
         }
-        "check" => return (Identity::Check(Address::of("check", &place.to_string())), KindId::Check),
+        "check" => return (Identity::Check(Address::of("check", &index.to_string())), KindId::Check),
         "cluster" => return (Identity::Cluster(cluster()), KindId::Cluster),
         "Namespace" => (everywhere("", "namespaces"), KindId::Namespace),
         "CustomResourceDefinition" => {
@@ -85,8 +85,8 @@ fn identity(drawn: &Drawn, place: usize) -> (Identity, KindId) {
     (Identity::Object(ObjectId { gvk, namespace, name: drawn.name.into() }), kind)
 }
 
-fn change(drawn: &Drawn, place: usize) -> Change {
-    let (identity, kind) = identity(drawn, place);
+fn change(drawn: &Drawn, index: usize) -> Change {
+    let (identity, kind) = identity(drawn, index);
     let pool = if drawn.speaks_of.len() > 1 { json!({ kinds::scope::POOL_LABEL: "p1" }) } else { json!({}) };
     // Nothing of a check lives.
     let before = match identity {
@@ -106,7 +106,7 @@ fn change(drawn: &Drawn, place: usize) -> Change {
         facts: Facts::None,
         deadline: 60,
     });
-    let address = Address::new(format!("{}/{place}", drawn.section));
+    let address = Address::new(format!("{}/{index}", drawn.section));
     Change {
         steps: if drawn.has_steps { vec![step] } else { Vec::new() },
         before: before.into(),
@@ -151,28 +151,28 @@ fn desired(drawn: &[Drawn], changes: &[Change]) -> Vec<Resource> {
 fn pairwise(of: &Relations) -> [BTreeSet<(usize, usize)>; 3] {
     let [mut delete_after_dependents, mut delete_before_consumers, mut delete_after_users] =
         [const { BTreeSet::new() }; 3];
-    for (deleted, thing) in of.indices(ChangeNode::deletes) {
-        for (place, other) in
-            of.indices(|other| !other.is_deleted_with_parent()).filter(|(place, _)| *place != deleted)
+    for (deleted, node) in of.indices(ChangeNode::deletes) {
+        for (index, other) in
+            of.indices(|other| !other.is_deleted_with_parent()).filter(|(index, _)| *index != deleted)
         {
-            if thing.is_deleted_with_parent() {
+            if node.is_deleted_with_parent() {
                 if matches!(other.change.action, Action::Delete | Action::Replace)
-                    && deletes_along(other, thing)
+                    && deletes_along(other, node)
                 {
-                    delete_after_dependents.insert((place, deleted));
+                    delete_after_dependents.insert((index, deleted));
                 }
             } else if other.deletes() {
-                if of.lives_on(other, thing) || later_in(of, other, thing) {
-                    delete_after_dependents.insert((place, deleted));
+                if of.lives_on(other, node) || later_in(of, other, node) {
+                    delete_after_dependents.insert((index, deleted));
                 }
-                if deletes_what_is_served(of, other, thing) {
-                    delete_after_users.insert((place, deleted));
+                if deletes_what_is_served(of, other, node) {
+                    delete_after_users.insert((index, deleted));
                 }
             } else if other.writes() {
-                if of.takes_freed_capacity(thing, other) {
-                    delete_before_consumers.insert((deleted, place));
-                } else if of.uses_until_written(other, thing) {
-                    delete_after_users.insert((place, deleted));
+                if of.takes_freed_capacity(node, other) {
+                    delete_before_consumers.insert((deleted, index));
+                } else if of.uses_until_written(other, node) {
+                    delete_after_users.insert((index, deleted));
                 }
             }
         }
@@ -180,14 +180,14 @@ fn pairwise(of: &Relations) -> [BTreeSet<(usize, usize)>; 3] {
     [delete_after_dependents, delete_before_consumers, delete_after_users]
 }
 
-fn deletes_along(deleted: &ChangeNode, along: &ChangeNode) -> bool {
-    match (&deleted.change.identity, &along.change.identity) {
+fn deletes_along(deleted: &ChangeNode, cascaded: &ChangeNode) -> bool {
+    match (&deleted.change.identity, &cascaded.change.identity) {
         (Identity::Cluster(_), _) => true,
-        (Identity::Object(deleted), Identity::Object(along)) if deleted.gvk.kind == "Namespace" => {
-            along.namespace.as_ref() == Some(&deleted.name)
+        (Identity::Object(deleted), Identity::Object(cascaded)) if deleted.gvk.kind == "Namespace" => {
+            cascaded.namespace.as_ref() == Some(&deleted.name)
         }
-        (Identity::Object(deleted), Identity::Object(along)) => {
-            deleted.gvk.kind == "DaskCluster" && deleted.namespace == along.namespace
+        (Identity::Object(deleted), Identity::Object(cascaded)) => {
+            deleted.gvk.kind == "DaskCluster" && deleted.namespace == cascaded.namespace
         }
         (Identity::NodePool { .. } | Identity::Object(_) | Identity::Check(_), _) => false,
     }
@@ -195,15 +195,17 @@ fn deletes_along(deleted: &ChangeNode, along: &ChangeNode) -> bool {
 
 /// Returns true if a deleted namespace contains objects that a deleted resource outside of it serves.
 fn deletes_what_is_served(of: &Relations, namespace: &ChangeNode, serves: &ChangeNode) -> bool {
-    let Some(home) = namespace.object().filter(|object| object.gvk.kind == "Namespace") else { return false };
-    let inside = |object: &ObjectId| object.namespace.as_ref() == Some(&home.name);
-    let along =
-        of.things.iter().filter(|thing| thing.is_deleted_with_parent()).filter_map(ChangeNode::object);
-    along.filter(|object| inside(object) && of.is_served(object, serves)).any(|object| {
-        let mut serving = of.things.iter().filter(|thing| of.is_served(object, thing));
+    let Some(inside_of) = namespace.object().filter(|object| object.gvk.kind == "Namespace") else {
+        return false;
+    };
+    let inside = |object: &ObjectId| object.namespace.as_ref() == Some(&inside_of.name);
+    let cascaded =
+        of.nodes.iter().filter(|node| node.is_deleted_with_parent()).filter_map(ChangeNode::object);
+    cascaded.filter(|object| inside(object) && of.is_served(object, serves)).any(|object| {
+        let mut serving = of.nodes.iter().filter(|node| of.is_served(object, node));
         serves.object().is_some()
-            && !serving.any(|thing| {
-                thing.change.identity == namespace.change.identity || thing.object().is_some_and(inside)
+            && !serving.any(|node| {
+                node.change.identity == namespace.change.identity || node.object().is_some_and(inside)
             })
     })
 }
@@ -231,7 +233,7 @@ proptest! {
     fn edges_are_those_of_every_pair(drawn in prop::collection::vec(drawn(), 1..14)) {
         // A plan has one change for a resource.
         let mut known = BTreeSet::new();
-        let changes = drawn.iter().enumerate().map(|(place, one)| (one.clone(), change(one, place)));
+        let changes = drawn.iter().enumerate().map(|(index, one)| (one.clone(), change(one, index)));
         let (drawn, changes): (Vec<Drawn>, Vec<Change>) =
             changes.filter(|(_, change)| known.insert(change.identity.clone())).unzip();
         let desired = desired(&drawn, &changes);
@@ -253,7 +255,7 @@ proptest! {
     /// Checks that no change waits for itself in plans with generated relations.
     #[test]
     fn what_goes_never_waits_in_a_circle(drawn in prop::collection::vec(drawn(), 1..14)) {
-        let mut changes: Vec<Change> = drawn.iter().enumerate().map(|(place, one)| change(one, place)).collect();
+        let mut changes: Vec<Change> = drawn.iter().enumerate().map(|(index, one)| change(one, index)).collect();
         let mut known = BTreeSet::new();
         changes.retain(|change| known.insert(change.identity.clone()));
         let world = live(&changes);
@@ -265,20 +267,20 @@ proptest! {
 /// Returns the number of edges, including those of barriers, for a section that is replaced: half of its objects use the other
 /// half.
 fn edges(count: usize) -> usize {
-    let drawn = |place: usize| Drawn {
-        what: if place.is_multiple_of(2) { "ConfigMap" } else { "Deployment" },
+    let drawn = |index: usize| Drawn {
+        what: if index.is_multiple_of(2) { "ConfigMap" } else { "Deployment" },
         section: "one",
         name: "x",
         namespace: Some("a"),
-        action: if place < count / 2 { Action::Delete } else { Action::Create },
+        action: if index < count / 2 { Action::Delete } else { Action::Create },
         has_steps: true,
         speaks_of: Vec::new(),
         depends_on: Vec::new(),
     };
-    let mut changes: Vec<Change> = (0..count).map(|place| change(&drawn(place), place)).collect();
-    for (place, change) in changes.iter_mut().enumerate() {
+    let mut changes: Vec<Change> = (0..count).map(|index| change(&drawn(index), index)).collect();
+    for (index, change) in changes.iter_mut().enumerate() {
         if let Identity::Object(object) = &mut change.identity {
-            object.name = format!("x-{place}");
+            object.name = format!("x-{index}");
         }
     }
     let world = live(&changes);

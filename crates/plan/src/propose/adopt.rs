@@ -29,7 +29,7 @@ pub fn adoption_errors(
     agreed: AcceptedChanges<'_>,
     sources: &Sources,
 ) -> Vec<Diagnostic> {
-    let place = sources.address_span(section);
+    let span = sources.address_span(section);
     let mut found = Vec::new();
     for change in plan.changes.iter().filter(|change| change.action != Action::Keep) {
         let problem = if change.address.section() == section.as_str() {
@@ -37,17 +37,17 @@ pub fn adoption_errors(
         } else {
             Some(unrelated_change(change, section))
         };
-        found.extend(problem.map(|problem| problem.at(place, "to be adopted")));
+        found.extend(problem.map(|problem| problem.at(span, "to be adopted")));
     }
     found
 }
 
 /// Removes the waits of resources that only get ownership labels: the adoption does not change their readiness.
 pub fn without_waits(plan: &mut Plan) {
-    let marked = |change: &&mut Change| {
+    let is_labelled = |change: &&mut Change| {
         matches!(change.identity, Identity::Object(_)) && change.fields.iter().all(is_ownership_label)
     };
-    for change in plan.changes.iter_mut().filter(marked) {
+    for change in plan.changes.iter_mut().filter(is_labelled) {
         change.steps.retain(|step| !matches!(step, Step::Await(_)));
     }
 }
@@ -70,9 +70,9 @@ fn done(action: &Action) -> &'static str {
 }
 
 fn not_approved(change: &Change, world: &World, agreed: AcceptedChanges<'_>) -> Option<Diagnostic> {
-    let thing = &change.identity;
+    let identity = &change.identity;
     if change.action == Action::Create {
-        let what = format!("{thing} does not exist, so it cannot be adopted");
+        let what = format!("{identity} does not exist, so it cannot be adopted");
         let help = "`apply` creates what is missing; a resource with another name stays with its owner";
         return Some(Diagnostic::error(Code::NotAdoptable, what).help(help));
     }
@@ -81,7 +81,7 @@ fn not_approved(change: &Change, world: &World, agreed: AcceptedChanges<'_>) -> 
         approval.verb == ApprovalVerb::Adopt && addresses.contains(&approval.address.as_str())
     };
     if let Some(stack) = other_stack(change, world).filter(|_| !agreed.approvals.iter().any(adopting)) {
-        let what = format!("{thing} belongs to the stack {stack}");
+        let what = format!("{identity} belongs to the stack {stack}");
         let help = format!(
             "two stacks would overwrite each other: set `manage = false` there, apply that, then adopt it \
              here; if the stack {stack} no longer exists: --allow take:{}",
@@ -95,11 +95,11 @@ fn not_approved(change: &Change, world: &World, agreed: AcceptedChanges<'_>) -> 
     }
     let list = fields.iter().map(|field| format!("\n- {}", line(field))).collect::<String>();
     if change.action != Action::Update {
-        let what = format!("{thing} would be replaced:{list}");
+        let what = format!("{identity} would be replaced:{list}");
         let help = "make the stack file match what is live, then adopt it";
         return Some(Diagnostic::error(Code::NotAdoptable, what).help(help));
     }
-    let what = format!("{thing} differs from the stack file, so adopting it would change:{list}");
+    let what = format!("{identity} differs from the stack file, so adopting it would change:{list}");
     let help = "make the stack file match what is live, or accept the changes with `--with-changes`";
     (!agreed.changes).then(|| Diagnostic::error(Code::AdoptionChanges, what).help(help))
 }
@@ -121,7 +121,7 @@ fn other_stack(change: &Change, world: &World) -> Option<String> {
 
 /// Returns true if a field is an ownership label.
 fn is_ownership_label(field: &FieldChange) -> bool {
-    let marks = [
+    let ownership_labels = [
         FieldPath::keys(["metadata", "labels", OBJECT_LABEL_MANAGED_BY]),
         FieldPath::keys(["metadata", "labels", OBJECT_LABEL_STACK]),
         FieldPath::keys(["resourceLabels", LABEL_STACK]),
@@ -130,12 +130,13 @@ fn is_ownership_label(field: &FieldChange) -> bool {
         FieldPath::keys(["config", "resourceLabels", LABEL_ID]),
     ];
     // All labels at once, where there were none.
-    let of_marks = |value: &Value| {
+    let of_ownership_labels = |value: &Value| {
         let keys: Vec<&String> = value.as_object().into_iter().flatten().map(|(key, _)| key).collect();
-        !keys.is_empty() && keys.iter().all(|key| marks.contains(&field.path.key(key)))
+        !keys.is_empty() && keys.iter().all(|key| ownership_labels.contains(&field.path.key(key)))
     };
-    marks.contains(&field.path)
-        || (field.before.as_ref().is_none_or(Value::is_null) && field.after.as_ref().is_some_and(of_marks))
+    ownership_labels.contains(&field.path)
+        || (field.before.as_ref().is_none_or(Value::is_null)
+            && field.after.as_ref().is_some_and(of_ownership_labels))
 }
 
 fn line(field: &FieldChange) -> String {

@@ -33,11 +33,11 @@ impl Planner<'_> {
                 resource.address,
                 listed(lost.iter().copied(), "and")
             );
-            let place = resource.origin_of(&FieldPath::keys(["spec", "versions"]));
+            let origin = resource.origin_of(&FieldPath::keys(["spec", "versions"]));
             let help = "keep the version with `served: false`, or migrate the objects and take it out of \
                         `status.storedVersions` first";
             let problem =
-                Diagnostic::error(Code::StoredVersion, what).at_value(place, "without it").help(help);
+                Diagnostic::error(Code::StoredVersion, what).at_value(origin, "without it").help(help);
             self.problems.push(problem);
         }
         let served = |value: &Value| -> BTreeSet<String> {

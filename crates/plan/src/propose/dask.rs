@@ -101,7 +101,7 @@ impl Planner<'_> {
         match path.find(&resource.body) {
             Some(desired) if of_cluster => {
                 self.default_group(object, desired, live, compared);
-                self.two_writers(resource, object);
+                self.note_second_writer(resource, object);
             }
             Some(_) => {}
             None => self.released_replicas(resource, live, compared),
@@ -117,7 +117,7 @@ impl Planner<'_> {
     }
 
     /// Notes a foreign autoscaler that writes a count which the file sets, too: `KubeCluster.adapt` creates one.
-    fn two_writers(&mut self, resource: &Resource, cluster: &ObjectId) {
+    fn note_second_writer(&mut self, resource: &Resource, cluster: &ObjectId) {
         let objects = self.observed.inputs.world.objects.live().into_iter().flatten();
         let mut others = objects.filter(|(object, live)| {
             object.gvk == dask::api::autoscaler()
@@ -233,9 +233,9 @@ impl Planner<'_> {
         if self.cluster_of(resource).is_some_and(|cluster| self.not_created.contains(&cluster)) {
             return true;
         }
-        let Recreation::Once { follow } = resource.recreation else { return false };
+        let Recreation::Once { timeout } = resource.recreation else { return false };
         let of_cluster = matches!(resource.kind, KindId::DaskCluster | KindId::HostCluster);
-        let is_cluster = follow.is_none() && of_cluster;
+        let is_cluster = timeout.is_none() && of_cluster;
         if is_cluster && self.observed.inputs.is_started(&resource.identity) {
             return false;
         }

@@ -29,9 +29,9 @@ impl Planner<'_> {
             self.plan_resource(resource);
         }
         self.checks();
-        let places: HashMap<&Address, usize> =
+        let positions: HashMap<&Address, usize> =
             inputs.desired.iter().map(|resource| &resource.address).zip(0..).collect();
-        self.changes.sort_by_cached_key(|change| places.get(&change.address).copied());
+        self.changes.sort_by_cached_key(|change| positions.get(&change.address).copied());
     }
 
     fn plan_resource(&mut self, resource: &Resource) {
@@ -112,9 +112,9 @@ impl Planner<'_> {
             return;
         }
         let what = format!("the cluster serves {} as `{served}`, not as `{desired}`", resource.identity);
-        let place = resource.origin_of(&FieldPath::keys(["apiVersion"]));
+        let origin = resource.origin_of(&FieldPath::keys(["apiVersion"]));
         let help = format!("use `apiVersion: {served}`, with the fields of that version");
-        let problem = Diagnostic::error(Code::VersionNotServed, what).at_value(place, "requested here");
+        let problem = Diagnostic::error(Code::VersionNotServed, what).at_value(origin, "requested here");
         self.problems.push(problem.about(resource.address.clone(), "").help(help));
     }
 
@@ -245,10 +245,10 @@ impl Planner<'_> {
         let unknown = changes.iter().filter(|change| change.effect == Effect::Unknown);
         for change in unknown.filter(|change| !has_request(&change.path)) {
             let what = format!("{}: the effect of changing `{}` is unknown", resource.address, change.path);
-            let place = resource.origin_of(&change.path);
+            let origin = resource.origin_of(&change.path);
             let help = format!("to replace it instead: --replace {}", resource.address);
             self.problems.push(
-                Diagnostic::error(Code::UnknownEffect, what).at_value(place, "requested here").help(help),
+                Diagnostic::error(Code::UnknownEffect, what).at_value(origin, "requested here").help(help),
             );
         }
         if changes.iter().any(|change| change.effect == Effect::Replace) {
@@ -282,8 +282,8 @@ impl Planner<'_> {
             "edit the section: it is changed in place; to create it again: `dask-infra destroy --target {section}`, which names \
              the work that goes with it, and `dask-infra apply`"
         );
-        let place = resource.origin.clone();
-        self.problems.push(Diagnostic::error(Code::QueueInUse, what).at_value(place, "in use").help(help));
+        let origin = resource.origin.clone();
+        self.problems.push(Diagnostic::error(Code::QueueInUse, what).at_value(origin, "in use").help(help));
     }
 
     /// Returns the reason to replace a pool in the status ERROR. A pool whose creation failed stays and never becomes usable; one

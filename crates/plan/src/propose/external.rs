@@ -184,7 +184,7 @@ impl Planner<'_> {
                 _ => return,
             },
             (Identity::Object(object), _) => {
-                if let Some(short) = short_of(object, live) {
+                if let Some(short) = missing_for_readiness(object, live) {
                     self.warn(
                         Code::NotUsable,
                         resource,
@@ -218,7 +218,7 @@ impl Planner<'_> {
             }
             Identity::Object(object) => {
                 let image = &live["spec"]["template"]["spec"]["containers"][0]["image"];
-                let ready = short_of(object, live).unwrap_or_else(|| "ready".to_owned());
+                let ready = missing_for_readiness(object, live).unwrap_or_else(|| "ready".to_owned());
                 match (object.gvk.kind.as_str(), image.as_str()) {
                     ("Deployment", Some(image)) => {
                         format!("{}, {ready}", image.rsplit('/').next().unwrap_or(image))
@@ -341,7 +341,7 @@ impl Planner<'_> {
 }
 
 /// Returns in a few words what a workload or CRD lacks to be ready.
-fn short_of(object: &ObjectId, live: &Value) -> Option<String> {
+fn missing_for_readiness(object: &ObjectId, live: &Value) -> Option<String> {
     let status = &live["status"];
     let (ready, desired) = match object.gvk.kind.as_str() {
         "Deployment" => (&status["availableReplicas"], live["spec"]["replicas"].as_u64().unwrap_or(1)),
@@ -391,8 +391,8 @@ fn difference(resource: &Resource, change: &FieldChange, place: Option<String>) 
 
 /// Returns the key of the section that a field of the body comes from, with the path below it: `labels.team`.
 fn key(resource: &Resource, path: &FieldPath) -> String {
-    let places = resource.provenance.iter().filter(|(place, _)| place.contains(path));
-    let Some((place, origin)) = places.max_by_key(|(place, _)| place.segments().len()) else {
+    let provenance = resource.provenance.iter().filter(|(place, _)| place.contains(path));
+    let Some((place, origin)) = provenance.max_by_key(|(place, _)| place.segments().len()) else {
         return path.to_string();
     };
     let inside = origin.segments().iter().skip(resource.origin.segments().len());

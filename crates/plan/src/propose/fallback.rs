@@ -70,7 +70,7 @@ fn current_option(capacity: &CapacityOptions, world: &World) -> Option<usize> {
     }
 }
 
-/// Returns true if an apply ended before it could go on with the next option.
+/// Returns true if an apply was interrupted before it tried the next option.
 fn is_interrupted(capacity: &CapacityOptions, live: &Value, world: &World) -> bool {
     lacks_machines(live)
         && capacity_options::option_of(capacity, live).is_some()
@@ -91,7 +91,7 @@ fn options_text(options: &[CapacityOption], priced: bool) -> Vec<String> {
     let alike = options.chunk_by(|one, other| one.capacity == other.capacity);
     let line = |options: &[CapacityOption]| -> String {
         let zones: Vec<&str> = options.iter().filter_map(|option| option.zone.as_deref()).collect();
-        let place = match zones.as_slice() {
+        let in_zones = match zones.as_slice() {
             [] => String::new(),
             zones => format!(" in {}", zones.join(" or ")),
         };
@@ -102,7 +102,7 @@ fn options_text(options: &[CapacityOption], priced: bool) -> Vec<String> {
                 false if least < 0.005 => format!(" ($0–{most:.2}/h)"),
                 false => format!(" (${least:.2}–{most:.2}/h)"),
             });
-        format!("{}{place}{}", first.capacity, price.unwrap_or_default())
+        format!("{}{in_zones}{}", first.capacity, price.unwrap_or_default())
     };
     alike.map(line).collect()
 }
@@ -143,8 +143,8 @@ impl<'a> Planner<'a> {
 
     /// Fills in `fallback` of each change: all steps that apply may send if an option has no machines.
     pub(crate) fn add_fallbacks(&mut self) {
-        for place in 0..self.changes.len() {
-            let change = &self.changes[place];
+        for index in 0..self.changes.len() {
+            let change = &self.changes[index];
             let Some(resource) = self.observed.desired.get(&change.identity).copied() else { continue };
             let Some((capacity, from)) = self.option_of(resource) else { continue };
             let address = change.address.clone();
@@ -153,7 +153,7 @@ impl<'a> Planner<'a> {
                 Action::Create | Action::Replace if change.reasons.contains(&Reason::CreatedWithCluster) => {}
                 Action::Create | Action::Replace => {
                     let fallback = self.fallback(resource, capacity, from);
-                    let change = &mut self.changes[place];
+                    let change = &mut self.changes[index];
                     change.fallback = Some(fallback);
                     change.reasons.push(Reason::CapacityOrder(options_text(&capacity.options[from..], true)));
                 }
@@ -162,16 +162,16 @@ impl<'a> Planner<'a> {
                     let live = world.find(&change.identity);
                     let open = live.is_some_and(|live| was_never_ready(&change.identity, live, world));
                     if change.is_waited_for() && open {
-                        self.changes[place].fallback = Some(self.fallback(resource, capacity, from));
+                        self.changes[index].fallback = Some(self.fallback(resource, capacity, from));
                         self.note_next_option(&address, capacity, from);
                         continue;
                     }
                     self.note_fallback(&address, capacity, from);
                 }
                 // Nothing runs on it that would be lost with it, so another option costs nothing.
-                Action::Update if self.comes_from_nothing(resource) => {
+                Action::Update if self.starts_from_zero(resource) => {
                     let fallback = self.fallback(resource, capacity, from);
-                    let change = &mut self.changes[place];
+                    let change = &mut self.changes[index];
                     change.fallback = Some(fallback);
                     change.reasons.push(Reason::CapacityOrder(options_text(&capacity.options[from..], true)));
                     self.note_fallback(&address, capacity, from);
@@ -183,7 +183,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Returns true if a pool without nodes gets some, and may be recreated.
-    fn comes_from_nothing(&self, resource: &Resource) -> bool {
+    fn starts_from_zero(&self, resource: &Resource) -> bool {
         let size = resource.identity.pool().and_then(|pool| self.observed.inputs.world.sizes.get(pool));
         size == Some(&0) && !starts_empty(&resource.body) && !resource.protect
     }

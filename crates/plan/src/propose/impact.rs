@@ -1,6 +1,6 @@
-//! Impact of deletions on what a server deletes with them ([`crate::observe::cascade`]). Resources that the stack wants are
-//! kept from it. Objects that the stack does not own are named and need approval of their own. Objects that a controller
-//! created for one of the stack's resources count as the stack's.
+//! Checks what a server deletes with a deleted resource ([`crate::observe::cascade`]). Resources that the stack still needs are
+//! protected from it. Foreign objects are named and need an approval of their own. Objects that a controller created for a
+//! resource of the stack count as the stack's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use crate::observe::cascade::{
     Cascade, CascadeEntry, CascadeReason, cascade_reason, defined_kind, is_namespace, pods_of_pool,
 };
 use crate::planner::Planner;
-use crate::propose::prune::dask_things;
+use crate::propose::prune::dask_objects;
 use crate::reason::{Parent, Reason};
 use crate::{Action, Change, Mode, Note, Plan, Selection, observe::system, propose::kueue};
 use kinds::json::{is_terminating, text};
@@ -121,7 +121,7 @@ impl<'w> Planner<'w> {
             self.changes.iter().map(|change| change.identity.clone()).collect();
         self.attached(&mut planned);
         self.foreign_dependents(&cascade, &cascaded, &mut planned);
-        self.runs_of_jobs(&cascade, &cascaded, &mut planned);
+        self.pods_of_foreign_jobs(&cascade, &cascaded, &mut planned);
         self.foreign_work(&mut planned);
         if scope_of_deletions(&self.changes).is_none() {
             return;
@@ -145,42 +145,42 @@ impl<'w> Planner<'w> {
         let planned: BTreeMap<Identity, usize> =
             self.changes.iter().map(|change| change.identity.clone()).zip(0..).collect();
         let action = |planner: &Self, identity: &Identity| {
-            planned.get(identity).map(|place| planner.changes[*place].action)
+            planned.get(identity).map(|index| planner.changes[*index].action)
         };
         let mut kept: BTreeMap<&Identity, Vec<&Identity>> = BTreeMap::new();
         // Everything is deleted with a GKE cluster, and all of it is planned again or deleted.
         let cascaded = cascaded.iter().filter(|(_, cascaded)| !matches!(cascaded.root, Identity::Cluster(_)));
-        for (thing, CascadeEntry { root, reason }) in cascaded {
-            let Some(live) = inputs.world.find(thing) else { continue };
-            let action = action(self, thing);
-            let desired = desired.get(thing).copied();
+        for (dependent, CascadeEntry { root, reason }) in cascaded {
+            let Some(live) = inputs.world.find(dependent) else { continue };
+            let action = action(self, dependent);
+            let desired = desired.get(dependent).copied();
             // It is stopped together with what it is deleted with.
-            if action == Some(Action::Delete) && inputs.stop_of(thing).is_some() {
+            if action == Some(Action::Delete) && inputs.stop_of(dependent).is_some() {
                 continue;
             }
             if let Some(resource) = desired.filter(|_| inputs.mode == Mode::Apply) {
                 let is_recreated = action == Some(Action::Replace)
                     && (*reason == CascadeReason::Pool || self.is_replaced(root));
-                if !is_recreated && !self.recreated_with_parent.contains(thing) {
+                if !is_recreated && !self.recreated_with_parent.contains(dependent) {
                     self.refuse_if_protected(resource, "delete");
-                    kept.entry(root).or_default().push(thing);
+                    kept.entry(root).or_default().push(dependent);
                 }
                 continue;
             }
             match action {
                 Some(Action::Delete | Action::Replace) => {}
                 // Others need it: that is why it is not deleted.
-                Some(Action::Keep) => kept.entry(root).or_default().push(thing),
-                Some(Action::Forget) => self.delete_with_parent(thing, root),
+                Some(Action::Keep) => kept.entry(root).or_default().push(dependent),
+                Some(Action::Forget) => self.delete_with_parent(dependent, root),
                 Some(Action::Create | Action::Update | Action::Run) => {}
-                None if !self.observed.has_applied(live) || self.observed.is_external(thing) => {}
+                None if !self.observed.has_applied(live) || self.observed.is_external(dependent) => {}
                 None => {
                     if let Some(resource) = desired {
                         self.refuse_if_protected(resource, "delete");
                     }
-                    let (name, root) = (self.observed.name_of(thing), self.observed.name_of(root).0);
+                    let (name, root) = (self.observed.name_of(dependent), self.observed.name_of(root).0);
                     let why = Some(Reason::DeletedWith(root));
-                    self.changes.push(self.deletion(thing.clone(), live, name, why));
+                    self.changes.push(self.deletion(dependent.clone(), live, name, why));
                 }
             }
         }
@@ -202,8 +202,8 @@ impl<'w> Planner<'w> {
                 kept.entry(parent).or_default().push(identity);
             }
         }
-        for (root, things) in kept {
-            self.refuse(root, &things);
+        for (root, dependents) in kept {
+            self.refuse(root, &dependents);
         }
     }
 
@@ -212,10 +212,10 @@ impl<'w> Planner<'w> {
     }
 
     /// Marks a resource that other stacks use, too, for deletion with its parent: it cannot be left to them.
-    fn delete_with_parent(&mut self, thing: &Identity, root: &Identity) {
+    fn delete_with_parent(&mut self, dependent: &Identity, root: &Identity) {
         let (users, with) =
-            (self.observed.other_stacks_of(thing), Parent::Named(self.observed.name_of(root).0));
-        if let Some(change) = self.changes.iter_mut().find(|change| change.identity == *thing) {
+            (self.observed.other_stacks_of(dependent), Parent::Named(self.observed.name_of(root).0));
+        if let Some(change) = self.changes.iter_mut().find(|change| change.identity == *dependent) {
             (change.action, change.foreign) = (Action::Delete, true);
             // What is handed over has no users that are known.
             let handed_over = users.0.is_empty();
@@ -227,29 +227,32 @@ impl<'w> Planner<'w> {
     }
 
     /// Reports why a resource cannot be deleted, and what to do instead.
-    fn refuse(&mut self, root: &Identity, things: &[&Identity]) {
+    fn refuse(&mut self, root: &Identity, dependents: &[&Identity]) {
         let inputs = self.observed.inputs;
-        let (taker, _) = self.observed.name_of(root);
-        let names: Vec<String> =
-            things.iter().take(MAX_LISTED).map(|thing| self.observed.name_of(thing).0.to_string()).collect();
-        let more = things.len() - names.len();
+        let (parent, _) = self.observed.name_of(root);
+        let names: Vec<String> = dependents
+            .iter()
+            .take(MAX_LISTED)
+            .map(|dependent| self.observed.name_of(dependent).0.to_string())
+            .collect();
+        let more = dependents.len() - names.len();
         let names = listed(names.iter().map(String::as_str), "and");
         let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-        let them = if things.len() == 1 { "it" } else { "them" };
+        let them = if dependents.len() == 1 { "it" } else { "them" };
         let is_wanted =
-            |thing: &&Identity| inputs.desired.iter().any(|resource| resource.identity == **thing);
-        let desired = inputs.mode == Mode::Apply && things.iter().any(is_wanted);
+            |dependent: &&Identity| inputs.desired.iter().any(|resource| resource.identity == **dependent);
+        let desired = inputs.mode == Mode::Apply && dependents.iter().any(is_wanted);
         let who = if desired { "the stack still needs" } else { "other stacks still need" };
         let what =
-            format!("{taker} cannot be deleted: {names}{more} would be deleted with it, but {who} {them}");
+            format!("{parent} cannot be deleted: {names}{more} would be deleted with it, but {who} {them}");
         let replaced = self.is_replaced(root);
         let help = match root {
-            _ if !desired => format!("keep it until they no longer do: --exclude {taker}"),
+            _ if !desired => format!("keep it until they no longer do: --exclude {parent}"),
             Identity::NodePool { .. } => format!(
                 "no controller recreates {them} on another node; to recreate {them}: {}",
-                self.flags(things)
+                self.flags(dependents)
             ),
-            _ if replaced => format!("to recreate {them} with it: {}", self.flags(things)),
+            _ if replaced => format!("to recreate {them} with it: {}", self.flags(dependents)),
             Identity::Object(object) if is_namespace(object) => format!(
                 "keep the namespace in the file, `[namespace.{}]`, with `manage = false` if it is now managed \
                  elsewhere; or remove its contents from the file, too",
@@ -259,29 +262,31 @@ impl<'w> Planner<'w> {
                 "keep the definition in the file while objects of its kind are in it, or remove them, too"
                     .to_owned()
             }
-            _ => format!("keep {taker} in the file, or remove what belongs to it, too"),
+            _ => format!("keep {parent} in the file, or remove what belongs to it, too"),
         };
         let mut problem = Diagnostic::error(Code::GoesAlong, what).help(help);
-        let mut places: Vec<&FieldPath> = Vec::new();
-        for thing in things.iter().take(MAX_LISTED) {
-            let desired = inputs.desired.iter().find(|resource| resource.identity == **thing);
-            places.extend(desired.map(|resource| &resource.origin).filter(|origin| !places.contains(origin)));
+        let mut origins: Vec<&FieldPath> = Vec::new();
+        for dependent in dependents.iter().take(MAX_LISTED) {
+            let desired = inputs.desired.iter().find(|resource| resource.identity == **dependent);
+            origins
+                .extend(desired.map(|resource| &resource.origin).filter(|origin| !origins.contains(origin)));
         }
-        for origin in places {
+        for origin in origins {
             let text = if desired { "requested here" } else { "from here" };
             problem = problem.at_value(origin.clone(), text);
         }
         // What left the file has no place in it.
-        if inputs.desired.iter().any(|resource| resource.address.section() == taker.section()) {
-            problem = problem.about(taker, "");
+        if inputs.desired.iter().any(|resource| resource.address.section() == parent.section()) {
+            problem = problem.about(parent, "");
         }
         self.problems.push(problem);
     }
 
     /// Returns the flags that replace these resources, too; a plan of a part of the stack may leave them out.
-    fn flags(&self, things: &[&Identity]) -> String {
+    fn flags(&self, dependents: &[&Identity]) -> String {
         let Selection { targets, excludes } = &self.observed.inputs.selection;
-        let names: BTreeSet<Address> = things.iter().map(|thing| self.observed.name_of(thing).0).collect();
+        let names: BTreeSet<Address> =
+            dependents.iter().map(|dependent| self.observed.name_of(dependent).0).collect();
         let is_out = |name: &&Address| !self.selected.has(name);
         let mut flags: Vec<String> = Vec::new();
         if !targets.is_empty() {
@@ -316,7 +321,7 @@ impl<'w> Planner<'w> {
         for (object, live) in inputs.world.objects.live().into_iter().flatten() {
             let identity = Identity::Object(object.clone());
             let Some(CascadeEntry { reason, .. }) = cascaded.get(&identity) else { continue };
-            let ours = self.is_ours(object, live) || self.is_of_our_work(&gangs, object, live);
+            let ours = self.is_ours(object, live) || self.is_of_own_work(&gangs, object, live);
             let ours = ours || cascade.has_ancestor(live, &|owner, live| self.is_ours(owner, live));
             let child = match reason {
                 CascadeReason::Cluster => {
@@ -370,7 +375,7 @@ impl<'w> Planner<'w> {
     }
 
     /// Adds the deletes of Pods of foreign Jobs that stay, on nodes that `stop` deletes: the Jobs count them as failures.
-    fn runs_of_jobs(
+    fn pods_of_foreign_jobs(
         &mut self,
         cascade: &Cascade<'w>,
         cascaded: &BTreeMap<Identity, CascadeEntry>,
@@ -448,7 +453,7 @@ impl<'w> Planner<'w> {
             self.changes.iter().filter(|change| deletes(change) && change.kind == KindId::DaskCluster);
         let deletes: Vec<ObjectId> =
             clusters.filter_map(|change| change.identity.object().cloned()).collect();
-        for (object, live) in dask_things(self.observed.inputs.world) {
+        for (object, live) in dask_objects(self.observed.inputs.world) {
             let cluster = deletes.iter().find(|cluster| {
                 cluster.namespace == object.namespace && live["spec"]["cluster"] == cluster.name.as_str()
             });
@@ -469,7 +474,7 @@ impl<'w> Planner<'w> {
     fn foreign_namespaces(&mut self, planned: &mut BTreeSet<Identity>, foreign: &mut ForeignObjects<'_>) {
         for (object, live) in self.observed.inputs.world.objects.live().into_iter().flatten() {
             let name = object.name.as_str();
-            let known = name == "default" || system::is_systems_own(name, live);
+            let known = name == "default" || system::is_created_by_system(name, live);
             let ours = self.observed.has_applied(live)
                 && !self.observed.is_external(&Identity::Object(object.clone()));
             if !is_namespace(object) || known || ours {

@@ -57,7 +57,7 @@ impl<'w> Planner<'w> {
                 object.gvk.group == kueue::GROUP
                     && object.gvk.kind == "Workload"
                     && condition(live, "Finished").is_none_or(|finished| finished["status"] != "True")
-                    && !self.is_of_our_work(&ours, object, live)
+                    && !self.is_of_own_work(&ours, object, live)
             })
             .filter_map(|(object, live)| {
                 let (queue, address) = gone.iter().find(|(queue, _)| self.is_in(queue, object, live))?;
@@ -86,10 +86,10 @@ impl<'w> Planner<'w> {
     }
 
     /// Returns true if Kueue created an object for work of this stack.
-    pub(crate) fn is_of_our_work(&self, gangs: &Gangs, object: &ObjectId, live: &Value) -> bool {
+    pub(crate) fn is_of_own_work(&self, gangs: &Gangs, object: &ObjectId, live: &Value) -> bool {
         let gang = || (object.namespace.clone().unwrap_or_default(), object.name.clone());
         let workload = object.gvk.group == kueue::GROUP && object.gvk.kind == "Workload";
-        workload && (gangs.contains(&gang()) || self.is_of_our_job(object, live))
+        workload && (gangs.contains(&gang()) || self.is_of_own_job(object, live))
     }
 
     /// Returns the gangs of this stack.
@@ -106,7 +106,7 @@ impl<'w> Planner<'w> {
     }
 
     /// Returns true if a Workload belongs to a Job of this stack.
-    fn is_of_our_job(&self, workload: &ObjectId, live: &Value) -> bool {
+    fn is_of_own_job(&self, workload: &ObjectId, live: &Value) -> bool {
         let owners = live["metadata"]["ownerReferences"].as_array().into_iter().flatten();
         let jobs: Vec<&str> =
             owners.filter(|owner| owner["kind"] == "Job").map(|owner| text(&owner["name"])).collect();

@@ -58,7 +58,7 @@ impl Planner<'_> {
         if changes.is_empty() {
             return Vec::new();
         }
-        let going = self.pods_that_go(&gone);
+        let going = self.deleted_with_owner(&gone);
         let homeless = self.no_pool_is_left();
         let mut notes = Vec::new();
         for (change, pool, nodes) in changes {
@@ -111,18 +111,18 @@ impl Planner<'_> {
 
     /// Returns the Pods that are deleted with their owner, and those of the CronJobs of `ttl` and `idle_stop`: they lose nothing,
     /// as the next run checks again.
-    fn pods_that_go(&self, gone: &BTreeSet<Identity>) -> BTreeSet<ObjectId> {
+    fn deleted_with_owner(&self, gone: &BTreeSet<Identity>) -> BTreeSet<ObjectId> {
         let inputs = self.observed.inputs;
         let manager = inputs.owner.field_manager();
         let cascade = Cascade::new(inputs.world, inputs.target.gke.as_ref(), &manager);
         let along = cascade.all(&gone.iter().cloned().collect::<Vec<_>>());
         let is_gone = |owner: &Identity| along.contains_key(owner) || gone.contains(owner);
         let objects = inputs.world.objects.live().into_iter().flatten();
-        let is_reaper = |owner: &ObjectId, _: &Value| {
-            self.observed.addresses.find(&Identity::Object(owner.clone())).1 == KindId::DaskReaper
+        let is_expiry_job = |owner: &ObjectId, _: &Value| {
+            self.observed.addresses.find(&Identity::Object(owner.clone())).1 == KindId::DaskExpiry
         };
         let goes = objects.filter(|(object, live)| {
-            is_pod(object) && (cascade.has_owner(live, is_gone) || cascade.has_ancestor(live, &is_reaper))
+            is_pod(object) && (cascade.has_owner(live, is_gone) || cascade.has_ancestor(live, &is_expiry_job))
         });
         goes.map(|(object, _)| object.clone()).collect()
     }

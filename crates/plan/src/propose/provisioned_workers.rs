@@ -38,8 +38,8 @@ impl<'a> Planner<'a> {
 
     /// Plans a request according to the change of its workers. Returns `false` if it is planned as any other resource.
     pub(crate) fn plan_requested_workers(&mut self, resource: &Resource) -> bool {
-        let Some(user) = self.consumer_of(resource) else { return false };
-        let Some(change) = self.changes.iter().find(|change| change.identity == user.identity) else {
+        let Some(consumer) = self.consumer_of(resource) else { return false };
+        let Some(change) = self.changes.iter().find(|change| change.identity == consumer.identity) else {
             return false;
         };
         let action = change.action;
@@ -53,7 +53,7 @@ impl<'a> Planner<'a> {
                 return true;
             };
             if resource.kind == KindId::ProvisioningRequest && action != Action::Delete {
-                self.note_end(resource, &user.address, &live);
+                self.note_end(resource, &consumer.address, &live);
             }
             let fingerprint = Some(fingerprint(&live, &FingerprintInput::default()));
             self.changes
@@ -63,7 +63,7 @@ impl<'a> Planner<'a> {
         let (Some(live), KindId::ProvisioningRequest) = (live, resource.kind) else { return false };
         // Made before its workers were, it is theirs; a later one is for those that are to come.
         let born = |live: &serde_json::Value| text(&live["metadata"]["creationTimestamp"]).to_owned();
-        let old = self.observed.inputs.world.find(&user.identity);
+        let old = self.observed.inputs.world.find(&consumer.identity);
         let is_used = old.is_some_and(|old| born(old) >= born(&live));
         let reason = match request_state::has_expired(&live) {
             _ if is_used => Reason::NodesConsumed,
@@ -84,11 +84,11 @@ impl<'a> Planner<'a> {
             return None;
         }
         let section = address.section();
-        let user = self
+        let consumer = self
             .changes
             .iter()
             .find(|change| kinds::of(change.kind).has_workers && change.address.as_str() == section)?;
-        if user.action.creates() || user.stops() {
+        if consumer.action.creates() || consumer.stops() {
             return Some(FormerRequest::Delete(Reason::FormerWorkersRequest));
         }
         let names = |change: &&Change| {

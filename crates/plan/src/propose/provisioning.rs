@@ -20,12 +20,14 @@ fn is_request(resource: &Resource) -> bool {
 }
 
 /// Returns true if the pods of `consumer` use the nodes of `request`.
-pub(crate) fn uses(user: &Resource, request: &Resource) -> bool {
-    let (Some(one), Some(other)) = (user.identity.object(), request.identity.object()) else { return false };
+pub(crate) fn uses(consumer: &Resource, request: &Resource) -> bool {
+    let (Some(one), Some(other)) = (consumer.identity.object(), request.identity.object()) else {
+        return false;
+    };
     is_request(request)
         && one != other
         && one.namespace == other.namespace
-        && consumes(&user.body, &other.name)
+        && consumes(&consumer.body, &other.name)
 }
 
 fn consumes(value: &Value, request: &str) -> bool {
@@ -61,12 +63,12 @@ enum ConsumerState {
     Ended,
 }
 
-fn consumer_state(user: &Resource, world: &World) -> ConsumerState {
+fn consumer_state(consumer: &Resource, world: &World) -> ConsumerState {
     let record = world.record.as_ref();
-    match (world.find(&user.identity), kinds::of(user.kind).stop_effect) {
+    match (world.find(&consumer.identity), kinds::of(consumer.kind).stop_effect) {
         (Some(live), StopEffect::DeletesWhile(runs)) if !runs(live) => ConsumerState::Ended,
         (Some(_), _) => ConsumerState::Running,
-        (None, _) if record.is_some_and(|record| record.completed.contains_key(&user.identity)) => {
+        (None, _) if record.is_some_and(|record| record.completed.contains_key(&consumer.identity)) => {
             ConsumerState::Ended
         }
         (None, _) => ConsumerState::NotStarted,
@@ -74,8 +76,8 @@ fn consumer_state(user: &Resource, world: &World) -> ConsumerState {
 }
 
 /// Returns true if the next apply creates the consumer of a request: alone it would wait for nodes that nobody requests.
-pub(crate) fn starts_next(user: &Resource, request: &Resource, world: &World) -> bool {
-    uses(user, request) && consumer_state(user, world) == ConsumerState::NotStarted
+pub(crate) fn starts_next(consumer: &Resource, request: &Resource, world: &World) -> bool {
+    uses(consumer, request) && consumer_state(consumer, world) == ConsumerState::NotStarted
 }
 
 /// Returns true if a resource is stopped with others: a request of a consumer that can stop, or a future consumer of a request.
@@ -97,8 +99,9 @@ pub(crate) fn is_used_up(request: &Resource, all: &[Resource], world: &World) ->
     if !is_request(request) || !world.find(&request.identity).is_some_and(request_state::has_nodes) {
         return false;
     }
-    let mut users = all.iter().filter(|user| uses(user, request)).peekable();
-    users.peek().is_some() && users.all(|user| consumer_state(user, world) == ConsumerState::Ended)
+    let mut consumers = all.iter().filter(|consumer| uses(consumer, request)).peekable();
+    consumers.peek().is_some()
+        && consumers.all(|consumer| consumer_state(consumer, world) == ConsumerState::Ended)
 }
 
 /// Returns the requests without a consumer once all of these stop.
@@ -109,11 +112,11 @@ pub(crate) fn requests_without_consumer(
 ) -> Vec<usize> {
     let left = |index: &usize| {
         let request = all[*index];
-        let users: Vec<usize> = (0..all.len()).filter(|user| uses(all[*user], request)).collect();
-        let stays = |user: &usize| {
-            !stops.contains(user) && consumer_state(all[*user], world) == ConsumerState::Running
+        let consumers: Vec<usize> = (0..all.len()).filter(|consumer| uses(all[*consumer], request)).collect();
+        let stays = |consumer: &usize| {
+            !stops.contains(consumer) && consumer_state(all[*consumer], world) == ConsumerState::Running
         };
-        users.iter().any(|user| stops.contains(user)) && !users.iter().any(stays)
+        consumers.iter().any(|consumer| stops.contains(consumer)) && !consumers.iter().any(stays)
     };
     (0..all.len()).filter(|index| !stops.contains(index) && is_request(all[*index])).filter(left).collect()
 }

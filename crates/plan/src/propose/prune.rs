@@ -22,7 +22,7 @@ use model::resource::{
 };
 
 /// A live resource that this stack has created or uses.
-pub(crate) struct Owned<'a> {
+pub(crate) struct OwnedResource<'a> {
     pub(crate) identity: Identity,
     live: &'a Value,
     pub(crate) address: Address,
@@ -47,7 +47,7 @@ enum Claim {
     OwnershipRemoved,
 }
 
-impl Owned<'_> {
+impl OwnedResource<'_> {
     /// Returns true if it is deleted or released.
     pub(crate) fn is_removed(&self) -> bool {
         self.kept_because.is_none() && self.claim != Claim::Released
@@ -111,8 +111,8 @@ impl<'a> Planner<'a> {
     }
 
     /// Returns the delete of a resource for the last stack that uses it, and its release for any other stack.
-    fn release(&self, owned: Owned<'_>, reason: Option<Reason>) -> Change {
-        let Owned { identity, live, address, kind, claim, kept_because: stays } = owned;
+    fn release(&self, owned: OwnedResource<'_>, reason: Option<Reason>) -> Change {
+        let OwnedResource { identity, live, address, kind, claim, kept_because: stays } = owned;
         let gone = |why| self.deletion(identity.clone(), live, (address, kind), why);
         if stays.is_some() {
             // It is in the plan, so that the record goes on knowing it.
@@ -125,7 +125,7 @@ impl<'a> Planner<'a> {
             Claim::Contested => return gone(Some(Reason::Contested(users))),
             Claim::OwnershipRemoved => return gone(Some(Reason::OwnershipRemoved)),
         };
-        if self.observed.inputs.mode == Mode::Destroy && self.cluster_goes() {
+        if self.observed.inputs.mode == Mode::Destroy && self.deletes_cluster() {
             let with = Parent::Cluster;
             return Change {
                 foreign: true,
@@ -138,15 +138,15 @@ impl<'a> Planner<'a> {
     }
 
     /// Releases a resource that the file says is managed elsewhere. Objects that are deleted with the cluster need no release.
-    fn hand_over(&mut self, owned: Owned<'_>) {
-        let Owned { identity, live, address, kind, .. } = owned;
-        let with_cluster = self.observed.inputs.mode == Mode::Destroy && self.cluster_goes();
+    fn hand_over(&mut self, owned: OwnedResource<'_>) {
+        let OwnedResource { identity, live, address, kind, .. } = owned;
+        let with_cluster = self.observed.inputs.mode == Mode::Destroy && self.deletes_cluster();
         if with_cluster || !self.selected.has(&address) {
             return;
         }
         let fingerprint = Some(fingerprint(live, &FingerprintInput::of(pool_identity_field(live))));
         let fields = labels_removed(&identity, live);
-        let gone = self.deletion(identity, live, (address, kind), Some(Reason::HandedOver));
+        let gone = self.deletion(identity, live, (address, kind), Some(Reason::ManagedElsewhere));
         self.changes.push(Change { action: Action::Forget, fields, fingerprint, ..gone });
     }
 
@@ -176,7 +176,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Returns true if the GKE cluster is owned by the stack and in the plan, so that `destroy` deletes it.
-    pub(crate) fn cluster_goes(&self) -> bool {
+    pub(crate) fn deletes_cluster(&self) -> bool {
         let Inputs { world, target, owner, external, .. } = self.observed.inputs;
         let Some(name) = &target.gke else { return false };
         if !self.selected.has(&self.observed.name_of(&Identity::Cluster(name.clone())).0) {
@@ -191,7 +191,7 @@ impl<'a> Planner<'a> {
 
     /// Returns the stack's live resources, with the address that they have or had, and a note on an operator that stays for
     /// foreign Dask objects.
-    pub(crate) fn owned(&self) -> (Vec<Owned<'a>>, Option<Note>) {
+    pub(crate) fn owned(&self) -> (Vec<OwnedResource<'a>>, Option<Note>) {
         let Inputs { world, target, owner, desired, external, .. } = self.observed.inputs;
         let mut owned = Vec::new();
         let operator_namespaces = self.operators_namespaces();
@@ -205,7 +205,7 @@ impl<'a> Planner<'a> {
                 // The agent of a host keeps the field managers as they are.
                 if !matches!(identity, Identity::Object(_)) || is_in_kubernetes(&identity) {
                     let (address, kind) = (declared.resource.address.clone(), declared.resource.kind);
-                    owned.push(Owned {
+                    owned.push(OwnedResource {
                         identity,
                         live,
                         address,
@@ -236,10 +236,10 @@ impl<'a> Planner<'a> {
                 true => Reason::OperatorNeeded { by },
                 false => Reason::HoldsNeededOperator { by },
             });
-            owned.push(Owned { identity, live, address, kind, claim, kept_because: stays });
+            owned.push(OwnedResource { identity, live, address, kind, claim, kept_because: stays });
         };
         if let (Some(name), Some(live)) = (&target.gke, world.cluster.live())
-            && (self.cluster_goes()
+            && (self.deletes_cluster()
                 || gke::compare::is_ours(&live["resourceLabels"], owner)
                     && self.observed.is_external(&Identity::Cluster(name.clone())))
         {
@@ -276,21 +276,29 @@ impl<'a> Planner<'a> {
 
     /// Returns objects that the record and a label name as this stack's, and that no stack has applied. If the file has one, a
     /// plan to apply adopts it again, with approval.
-    fn with_removed_ownership(&self) -> impl Iterator<Item = Owned<'a>> {
+    fn with_removed_ownership(&self) -> impl Iterator<Item = OwnedResource<'a>> {
         let Inputs { world, owner, mode, .. } = self.observed.inputs;
         let recorded = world.record.iter().flat_map(|record| &record.inventory);
         recorded.filter_map(move |entry| {
             let object = entry.identity.object().filter(|object| !self.observed.is_record(object))?;
             let live = world.objects.live()?.get(object)?;
             let desired = *mode == Mode::Apply && self.observed.desired.contains_key(&entry.identity);
-            let marked = self.observed.has_applied(live) || !diff::other_stacks(live, "").is_empty();
-            let lost = ownership::has_stack_labels(live, &owner.stack) && !marked && !is_terminating(live);
+            let is_applied = self.observed.has_applied(live) || !diff::other_stacks(live, "").is_empty();
+            let lost =
+                ownership::has_stack_labels(live, &owner.stack) && !is_applied && !is_terminating(live);
             if !lost || desired || self.observed.is_external(&entry.identity) {
                 return None;
             }
             let (address, kind) = self.observed.addresses.find(&entry.identity);
             let identity = entry.identity.clone();
-            Some(Owned { identity, live, address, kind, claim: Claim::OwnershipRemoved, kept_because: None })
+            Some(OwnedResource {
+                identity,
+                live,
+                address,
+                kind,
+                claim: Claim::OwnershipRemoved,
+                kept_because: None,
+            })
         })
     }
 
@@ -306,7 +314,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Returns the namespaces that this plan deletes, with everything in them. The operator's own may stay for the operator.
-    fn namespaces_that_go(&self, operator_namespaces: &BTreeSet<&str>) -> BTreeSet<&str> {
+    fn deleted_namespaces(&self, operator_namespaces: &BTreeSet<&str>) -> BTreeSet<&str> {
         let Inputs { world, owner, external, mode, .. } = self.observed.inputs;
         let manager = owner.field_manager();
         let goes = |(object, live): &(&ObjectId, &Value)| {
@@ -326,10 +334,10 @@ impl<'a> Planner<'a> {
     /// Returns the name of a foreign Dask object that needs the operator and its CRDs: they stay while the cluster and such
     /// objects do, as these could neither work nor be deleted without.
     fn operator_is_needed_by(&self, operator_namespaces: &BTreeSet<&str>) -> Option<String> {
-        if self.observed.inputs.mode == Mode::Destroy && self.cluster_goes() {
+        if self.observed.inputs.mode == Mode::Destroy && self.deletes_cluster() {
             return None;
         }
-        let going = self.namespaces_that_go(operator_namespaces);
+        let going = self.deleted_namespaces(operator_namespaces);
         let alone = |(object, live): &(&ObjectId, &Value)| {
             let goes = object.namespace.as_deref().is_some_and(|namespace| going.contains(namespace));
             // What was handed over still carries our marks.
@@ -338,11 +346,11 @@ impl<'a> Planner<'a> {
             !goes && !live["metadata"]["ownerReferences"].is_array() && !ours
         };
         // The operator's own default group is part of its cluster.
-        let mut things = dask_things(self.observed.inputs.world).filter(alone).filter(|(object, live)| {
+        let mut needing = dask_objects(self.observed.inputs.world).filter(alone).filter(|(object, live)| {
             let cluster = live["spec"]["cluster"].as_str().unwrap_or_default();
             object.name != format!("{cluster}-default")
         });
-        things.next().map(|(object, _)| object.to_string())
+        needing.next().map(|(object, _)| object.to_string())
     }
 
     /// Returns the change that deletes a live resource. `reason` is for deletes that do not follow from the file.
@@ -377,8 +385,8 @@ fn labels_removed(identity: &Identity, live: &Value) -> Vec<FieldChange> {
         Identity::Object(_) | Identity::Check(_) => return Vec::new(),
     };
     let path = labels_path(identity);
-    let marks = [LABEL_ID, LABEL_STACK].map(|key| path.key(key));
-    let removed = marks.into_iter().filter_map(|path| {
+    let labels = [LABEL_ID, LABEL_STACK].map(|key| path.key(key));
+    let removed = labels.into_iter().filter_map(|path| {
         let before = Some(path.find(live)?.clone());
         let effect = if is_pool { Effect::Rolling } else { Effect::InPlace };
         let note = is_pool.then(|| gke::node_pool::LABELS_ROLL.to_owned());
@@ -410,7 +418,7 @@ fn without_secrets(live: &Value) -> Value {
 }
 
 /// Returns the live objects of the Dask operator's kinds.
-pub(crate) fn dask_things(world: &World) -> impl Iterator<Item = (&ObjectId, &Value)> {
+pub(crate) fn dask_objects(world: &World) -> impl Iterator<Item = (&ObjectId, &Value)> {
     let dask = |object: &ObjectId| kinds::dask::api::needing_operator().any(|gvk| gvk == object.gvk);
     world.objects.live().into_iter().flatten().filter(move |(object, _)| dask(object))
 }

@@ -37,7 +37,7 @@ impl Planner<'_> {
         for change in &gone {
             let Identity::NodePool { pool, .. } = &change.identity else { continue };
             let stays =
-                self.waiting_for(pool).filter(|(object, live)| !self.request_goes(object, live, &gone));
+                self.waiting_for(pool).filter(|(object, live)| !self.deletes_request(object, live, &gone));
             let names: Vec<String> = stays.map(|(object, _)| object.to_string()).collect();
             if names.is_empty() {
                 continue;
@@ -84,7 +84,7 @@ impl Planner<'_> {
     }
 
     /// Returns true if the same plan deletes a request, or the gang for which Kueue created it.
-    fn request_goes(&self, request: &ObjectId, live: &Value, gone: &[&Change]) -> bool {
+    fn deletes_request(&self, request: &ObjectId, live: &Value, gone: &[&Change]) -> bool {
         let owners = live["metadata"]["ownerReferences"].as_array().into_iter().flatten();
         let workloads: Vec<&str> = owners
             .filter(|owner| owner["kind"] == "Workload")

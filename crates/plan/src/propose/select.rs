@@ -147,7 +147,7 @@ impl Planner<'_> {
             candidates.iter().map(|candidate| &candidate.identity).zip(0..).collect();
         let along = |one: &Candidate| {
             let along = cascade.direct(&one.identity);
-            along.into_iter().filter_map(|(thing, _)| indices.get(&thing).copied()).collect::<Vec<_>>()
+            along.into_iter().filter_map(|(identity, _)| indices.get(&identity).copied()).collect::<Vec<_>>()
         };
         let deleted: Vec<usize> =
             (0..candidates.len()).filter(|index| candidates[*index].is_deleted).collect();
@@ -187,12 +187,12 @@ impl Planner<'_> {
 
 /// Returns true if a resource cannot stay without the other: its contents, objects of its kind, and objects that the operator
 /// works on.
-fn lives_in(thing: &Identity, other: &Candidate) -> bool {
+fn lives_in(identity: &Identity, other: &Candidate) -> bool {
     let by_operator = |object: &ObjectId| {
         other.address.section() == kinds::scope::DASK_OPERATOR && object.gvk.group == schema::DASK_GROUP
     };
-    cascade_reason(&other.identity, thing).is_some()
-        || matches!((&other.identity, thing), (Identity::Object(_), Identity::Object(object)) if by_operator(object))
+    cascade_reason(&other.identity, identity).is_some()
+        || matches!((&other.identity, identity), (Identity::Object(_), Identity::Object(object)) if by_operator(object))
 }
 
 fn closure(start: BTreeSet<usize>, next: &[Vec<usize>]) -> BTreeSet<usize> {

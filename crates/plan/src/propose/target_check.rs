@@ -28,7 +28,7 @@ impl Planner<'_> {
         let unread = match (&world.cluster, &world.objects) {
             (Seen::Unreadable(why), _) => Some(("the GKE cluster", why)),
             (Seen::Live(_), Seen::Unreadable(why)) if self.may_delete_unread_cluster() => {
-                self.deleted_unseen(why);
+                self.note_unread_deletes(why);
                 None
             }
             (_, Seen::Unreadable(why)) if !self.observed.is_cluster_unusable() => {
@@ -97,9 +97,9 @@ impl Planner<'_> {
                     .at_value(FieldPath::keys(["cluster"]), "does not exist");
                 self.problems.push(problem.about(Address::new("cluster"), "").help(help));
             }
-            OtherClusters::Found(places) => {
-                let Some(place) = places.first().filter(|_| !inputs.allow_retarget) else { return };
-                let was = format!("{} / {} / {}", place.project, place.location, place.cluster);
+            OtherClusters::Found(clusters) => {
+                let Some(cluster) = clusters.first().filter(|_| !inputs.allow_retarget) else { return };
+                let was = format!("{} / {} / {}", cluster.project, cluster.location, cluster.cluster);
                 let what = format!(
                     "stack {} has its cluster at {was}, not at {}",
                     inputs.owner.stack, inputs.target
@@ -108,12 +108,12 @@ impl Planner<'_> {
                     Mode::Apply => format!(
                         "restore the old name and location; or give `--retarget` to create a second cluster \
                          and leave {} unchanged",
-                        place.cluster
+                        cluster.cluster
                     ),
                     Mode::Destroy => "restore the name and location of that cluster to destroy it".to_owned(),
                 };
                 let at = match &inputs.target.gke {
-                    Some(name) if name.location != place.location => ["gke", "location"],
+                    Some(name) if name.location != cluster.location => ["gke", "location"],
                     Some(_) | None => ["cluster", "name"],
                 };
                 let problem = Diagnostic::error(Code::Retarget, what)
@@ -126,11 +126,13 @@ impl Planner<'_> {
     /// Returns true if a destroy may delete a GKE cluster whose contents cannot be read.
     pub(crate) fn may_delete_unread_cluster(&self) -> bool {
         let Inputs { mode, approved, .. } = self.observed.inputs;
-        *mode == Mode::Destroy && approved.iter().any(Approval::is_for_unread_contents) && self.cluster_goes()
+        *mode == Mode::Destroy
+            && approved.iter().any(Approval::is_for_unread_contents)
+            && self.deletes_cluster()
     }
 
     /// Reports what a destroy of an unreadable cluster deletes unseen. Protected resources of the file count as existing.
-    pub(crate) fn deleted_unseen(&mut self, why: &str) {
+    pub(crate) fn note_unread_deletes(&mut self, why: &str) {
         let inputs = self.observed.inputs;
         self.notes.push(Note::new(
             Code::DeletedUnread,
@@ -187,14 +189,14 @@ impl Planner<'_> {
         let Inputs { world, target, .. } = self.observed.inputs;
         let recorded = world.record.iter().flat_map(|record| &record.inventory);
         let unread = recorded.map(|entry| &entry.identity).filter(|identity| !target.reads(identity));
-        let things: Vec<String> = unread.map(ToString::to_string).collect();
-        if things.is_empty() {
+        let names: Vec<String> = unread.map(ToString::to_string).collect();
+        if names.is_empty() {
             return Vec::new();
         }
         let message = format!(
             "the record names {}, and a stack without `[gke]` neither reads, changes nor deletes them: they remain, and \
              cost money while they run",
-            diag::listed(things.iter().map(String::as_str), "and")
+            diag::listed(names.iter().map(String::as_str), "and")
         );
         vec![Note::new(Code::OutOfReach, &Address::new("stack"), message)]
     }

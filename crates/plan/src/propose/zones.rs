@@ -34,7 +34,7 @@ fn after_move(nodes: u64, from: usize, to: usize) -> Option<u64> {
 impl Planner<'_> {
     /// Returns the zones that this plan gives the cluster, if it changes them. Source: googleapis `cluster_service.proto`,
     /// `desired_locations`: they become those of all node pools, "and will result in nodes being added and/or removed".
-    fn moves_to(&self) -> Option<&Value> {
+    fn planned_zones(&self) -> Option<&Value> {
         let cluster = self.changes.iter().find(|change| matches!(change.identity, Identity::Cluster(_)))?;
         let at = FieldPath::keys(["locations"]);
         let updated = cluster.action == Action::Update;
@@ -52,7 +52,7 @@ impl Planner<'_> {
             return live;
         }
         let mut moves = Vec::new();
-        if let Some(of_cluster) = self.moves_to() {
+        if let Some(of_cluster) = self.planned_zones() {
             moves.push(of_cluster.clone());
         }
         let own = &resource.body["locations"];
@@ -77,7 +77,7 @@ impl Planner<'_> {
             let unknown = if resource.body["nodeCount"] == before { Value::Null } else { before.into() };
             live["nodeCount"] = nodes.map_or(unknown, Value::from);
         }
-        if let Some(of_cluster) = self.moves_to() {
+        if let Some(of_cluster) = self.planned_zones() {
             live["locations"] = of_cluster.clone();
         }
         live
@@ -104,7 +104,7 @@ impl Planner<'_> {
             (!zones.is_empty()).then_some(zones)
         };
         let of_cluster = || {
-            let moved = self.moves_to().map(|to| json!({ "locations": to }));
+            let moved = self.planned_zones().map(|to| json!({ "locations": to }));
             moved.as_ref().and_then(own)
         };
         let found = own(&resource.body).or_else(of_cluster).or_else(|| live().and_then(own));
@@ -160,14 +160,14 @@ impl Planner<'_> {
             resource.address,
             listed(zones.iter().map(String::as_str), "and")
         );
-        let place = resource.origin_of(&FieldPath::keys(["nodeCount"]));
+        let origin = resource.origin_of(&FieldPath::keys(["nodeCount"]));
         let below = nodes - nodes % number;
         let neighbours = match below {
             0 => format!("at least {number} nodes are needed"),
             below => format!("use {below} or {} nodes", below + number),
         };
         let help = format!("{neighbours}, or set the pool's own `zones`");
-        let problem = Diagnostic::error(Code::NodesNotDivisible, what).at_value(place, "all zones together");
+        let problem = Diagnostic::error(Code::NodesNotDivisible, what).at_value(origin, "all zones together");
         Some(problem.about(resource.address.clone(), "").help(help))
     }
 

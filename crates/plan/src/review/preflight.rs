@@ -298,7 +298,7 @@ impl Pool {
             before: None,
             change: PoolChange::New,
         };
-        let made = || nodes_at_first(body, in_a_zone(plan, name).unwrap_or_default(), many);
+        let made = || nodes_at_first(body, initial_nodes_per_zone(plan, name).unwrap_or_default(), many);
         match change.action {
             Action::Create => Some(pool.with_first(made())),
             Action::Replace => {
@@ -379,7 +379,7 @@ fn zones(pool: &Value, cluster: Option<&Value>, name: &ClusterName) -> Vec<Strin
 }
 
 /// Returns the initial number of nodes per zone, as it is sent.
-fn in_a_zone(plan: &Plan, pool: &str) -> Option<u64> {
+fn initial_nodes_per_zone(plan: &Plan, pool: &str) -> Option<u64> {
     let calls = plan.changes.iter().flat_map(|change| &change.steps).filter_map(|step| match step {
         Step::Call(Call { method: Method::Post, body: Some(body), .. }) => Some(body.value()),
         Step::Call(_) | Step::Await(_) | Step::ReadLog { .. } | Step::RecordCompletion { .. } => None,

@@ -7,7 +7,7 @@ use model::diag::Code;
 use model::resource::{Await, Identity, KindId, Readiness, Resource, World};
 
 /// Returns the waits that show whether kept resources are ready, with the index of their change.
-pub fn kept(plan: &Plan, world: &World) -> Vec<(usize, Await)> {
+pub fn waits_of_kept(plan: &Plan, world: &World) -> Vec<(usize, Await)> {
     if plan.mode == Mode::Destroy {
         return Vec::new();
     }
@@ -16,7 +16,7 @@ pub fn kept(plan: &Plan, world: &World) -> Vec<(usize, Await)> {
     // Where all pools are stopped, or were until now, no pod has a node.
     let mut pools = plan.desired.iter().filter(|resource| resource.identity.pool().is_some()).peekable();
     let nodeless = pools.peek().is_some() && pools.all(|pool| plan.stop_state.has(&pool.identity));
-    let wait = |(place, change): (usize, &Change)| {
+    let wait = |(index, change): (usize, &Change)| {
         let resource = desired.get(&change.identity)?;
         let live = world.find(&change.identity)?;
         // Most objects have nothing that could say that they are not ready.
@@ -24,19 +24,19 @@ pub fn kept(plan: &Plan, world: &World) -> Vec<(usize, Await)> {
         if silent && live["metadata"]["deletionTimestamp"].is_null() {
             return None;
         }
-        Some((place, kinds::of(resource.kind).keep_wait(resource, &plan.owner, live)?))
+        Some((index, kinds::of(resource.kind).keep_wait(resource, &plan.owner, live)?))
     };
-    let kept = |(_, change): &(usize, &Change)| {
+    let is_kept = |(_, change): &(usize, &Change)| {
         let has_pods = nodeless && change.identity.object().is_some();
         change.action == Action::Keep && !matches!(change.identity, Identity::Check(_)) && !has_pods
     };
-    plan.changes.iter().enumerate().filter(kept).filter_map(wait).collect()
+    plan.changes.iter().enumerate().filter(is_kept).filter_map(wait).collect()
 }
 
 /// Notes resources that are not ready.
-pub fn tell(plan: &mut Plan, found: Vec<(usize, Readiness)>) {
-    for (place, readiness) in found {
-        let Some(change) = plan.changes.get(place) else { continue };
+pub fn add_notes(plan: &mut Plan, found: Vec<(usize, Readiness)>) {
+    for (index, readiness) in found {
+        let Some(change) = plan.changes.get(index) else { continue };
         let what = match readiness {
             Readiness::Ready => continue,
             Readiness::Impaired(what) => {

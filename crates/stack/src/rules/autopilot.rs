@@ -3,7 +3,7 @@
 use crate::NodePool;
 use crate::rules::{Context, machines};
 use kinds::gke::api::leaves;
-use kinds::gke::cluster::autopilot::{OWNED, OWNED_PLACES};
+use kinds::gke::cluster::autopilot::{MANAGED_KEYS, MANAGED_PATHS};
 use kinds::node_selection::{ACCELERATOR_LABEL, CLASS_LABEL, Machines};
 use kinds::section::Pods;
 use model::address::FieldPath;
@@ -95,14 +95,14 @@ pub(crate) fn keys_are_ours_to_say(context: &mut Context<'_>) {
         return;
     };
     let section = FieldPath::keys(["cluster"]);
-    for owned in OWNED.iter().filter(|owned| (owned.is_set)(cluster)) {
+    for owned in MANAGED_KEYS.iter().filter(|owned| (owned.is_set)(cluster)) {
         let what = format!("`{}` is not for Autopilot clusters: GKE {}", owned.key, owned.instead);
         let place = owned.key.split('.').fold(section.clone(), |place, key| place.key(key));
         let finding = Diagnostic::error(Code::AutopilotOwns, what).at_value(place, "");
         context.say(finding.help(format!("remove `{}`", owned.key)));
     }
     for leaf in leaves(Message::Cluster, &cluster.api) {
-        let owned = OWNED_PLACES.iter().filter_map(|place| place.parse::<FieldPath>().ok());
+        let owned = MANAGED_PATHS.iter().filter_map(|place| place.parse::<FieldPath>().ok());
         if !owned.into_iter().any(|place| place.contains(&leaf)) {
             continue;
         }

@@ -55,7 +55,7 @@ pub(crate) fn hooks_have_a_place(context: &mut Context<'_>) {
         let place = object.origin().key("metadata").key("annotations").key(HOOK);
         let (kind, name) = (object.kind(), object.name());
         let events = text(&object.value["metadata"]["annotations"][HOOK]);
-        let finding = match object.fate() {
+        let finding = match object.placement() {
             HookPlacement::Refused(event) => {
                 let what = format!(
                     "the {kind} `{name}` of the chart is a hook that Helm runs at each {}",
@@ -171,7 +171,7 @@ pub(crate) fn groups_get_what_they_say(context: &mut Context<'_>) {
         for (index, entry) in entries.as_array().into_iter().flatten().enumerate() {
             let path = list.index(index);
             let name = text(&entry["name"]);
-            let group = made.iter().find(|group| group.name == name && group.place == path.key("replicas"));
+            let group = made.iter().find(|group| group.name == name && group.path == path.key("replicas"));
             if let Some(replicas) = group.and_then(|group| group.replicas).filter(|_| entry["replicas"] == 0)
                 && replicas > 0
             {

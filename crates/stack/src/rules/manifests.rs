@@ -462,7 +462,7 @@ pub(crate) fn node_labels_are_there(context: &mut Context<'_>) {
                 None => format!("pools have {}", listed(have.iter().map(|(_, value)| value.as_str()), "and")),
             };
             let mut finding = Diagnostic::warning(Code::NoSuchNodeLabel, what)
-                .at_value(label.place.clone(), "requested here");
+                .at_value(label.path.clone(), "requested here");
             let source = if label.key == POOL_LABEL { "name" } else { "labels" };
             if let Some((name, have)) = have.iter().find(|(_, value)| near.is_none_or(|near| near == value)) {
                 let place = FieldPath::keys(["node_pool", name, source]);

@@ -8,7 +8,7 @@ use crate::{DaskCluster, DaskJob, Queue, Replicas, Stack};
 use kinds::gke::node_pool::ForRequests;
 use kinds::kubernetes::bundle;
 use kinds::kubernetes::kueue::{gang, v1beta1};
-use kinds::kubernetes::provisioning::MOST_NODES;
+use kinds::kubernetes::provisioning::MAX_NODES;
 use kinds::scope::{KUEUE, PoolFacts};
 use kinds::section::{PodKeys, Role, managed};
 use kinds::short_forms::seconds;
@@ -586,8 +586,8 @@ pub(crate) fn work_has_nodes(context: &mut Context<'_>) {
             let at_pool = FieldPath::keys(["node_pool", name, "nodes"]);
             let (most, what) = match (known, asks) {
                 (true, _) if nodes > most => (most, format!("the pool `{name}` has at most {most}")),
-                (_, true) if nodes > MOST_NODES => {
-                    (MOST_NODES, format!("GKE makes at most {MOST_NODES} for one request"))
+                (_, true) if nodes > MAX_NODES => {
+                    (MAX_NODES, format!("GKE makes at most {MAX_NODES} for one request"))
                 }
                 _ => continue,
             };
@@ -595,7 +595,7 @@ pub(crate) fn work_has_nodes(context: &mut Context<'_>) {
             let finding =
                 Diagnostic::error(Code::NeverFits, message).at_value(place, "too many to start together");
             let finding =
-                if most == MOST_NODES { finding } else { finding.at_value(at_pool, "not more than these") };
+                if most == MAX_NODES { finding } else { finding.at_value(at_pool, "not more than these") };
             context.say(finding.help("ask for fewer pods, or split the work into several pieces"));
         }
     }

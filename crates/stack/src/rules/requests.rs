@@ -13,7 +13,7 @@ use kinds::dask::api::COMPONENT_LABEL;
 use kinds::gke::cluster::Cluster;
 use kinds::gke::node_pool::{Capacity, ForRequests};
 use kinds::kubernetes::bundle::{self, Bundle, Object};
-use kinds::kubernetes::provisioning::{MAX_DURATION_SECONDS, MOST_NODES, QUEUED_CLASS};
+use kinds::kubernetes::provisioning::{MAX_DURATION_SECONDS, MAX_NODES, QUEUED_CLASS};
 use kinds::kubernetes::request_state::{CLASS_ANNOTATION, CONSUMES};
 use kinds::pod;
 use kinds::scope::POOL_LABEL;
@@ -332,8 +332,8 @@ fn too_large(context: &Context<'_>, asked: Asked<'_>) -> Option<Diagnostic> {
         let finding = Diagnostic::error(Code::RequestTooLarge, format!("{needs}{why}"));
         finding.at_value(number, format!("{count} pods"))
     };
-    if nodes > MOST_NODES {
-        let finding = finding(format!(", and GKE makes at most {MOST_NODES} for one request"));
+    if nodes > MAX_NODES {
+        let finding = finding(format!(", and GKE makes at most {MAX_NODES} for one request"));
         return Some(finding.help("split it into several requests, or use machines with more GPUs"));
     }
     let (name, pool) = pool.filter(|(_, pool)| pool.manage.is_managed() || pool.nodes.is_some())?;
@@ -541,8 +541,8 @@ fn sets_can_be_met(
         let most = pool.map(|(key, pool)| (key, u64::from(pool.size().most())));
         let most = most.filter(|(_, most)| nodes > *most);
         let (what, help) = match most {
-            _ if nodes > MOST_NODES => (
-                format!("GKE makes at most {MOST_NODES} for one request"),
+            _ if nodes > MAX_NODES => (
+                format!("GKE makes at most {MAX_NODES} for one request"),
                 "split it into several requests, or use machines with more GPUs",
             ),
             Some((key, most)) => (

@@ -20,7 +20,7 @@ use apply::lock::{Holder, Liveness, Lock, LockOptions};
 use apply::{AbortCause, AcquireError, ApplyOptions, Outcome, Summary};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use live::{ApiError, LiveApi, Request, cascade_scope::read_scope};
+use live::{ApiError, LiveApi, Request, deletion_scope::read_scope};
 use model::diag::{self, Look};
 use model::resource::Method;
 use model::source::Sources;

@@ -51,7 +51,7 @@ fn needs_aliases(cluster: &Value) -> bool {
 }
 
 /// A key of `[cluster]` that GKE manages in an Autopilot cluster, so that the section must not set it.
-pub struct Owned {
+pub struct ManagedKey {
     /// `addons.dns_cache` is a key of a table.
     pub key: &'static str,
     /// Returns true if a section sets something that GKE would refuse or ignore.
@@ -63,7 +63,7 @@ pub struct Owned {
 /// Builds the row of an addon that cannot be switched off.
 macro_rules! always_on {
     ($key:literal, $addon:ident) => {
-        Owned {
+        ManagedKey {
             key: $key,
             is_set: |cluster| cluster.addons.is_some_and(|addons| addons.$addon == Some(false)),
             instead: "has this addon on always",
@@ -73,43 +73,43 @@ macro_rules! always_on {
 
 /// Source: GKE's page "Compare GKE Autopilot and Standard", `conflicts` in `schemas/gke-fields.tsv`, and the flags that
 /// `gcloud container clusters create-auto` lacks.
-pub const OWNED: &[Owned] = &[
-    Owned {
+pub const MANAGED_KEYS: &[ManagedKey] = &[
+    ManagedKey {
         key: "autoprovisioning",
         is_set: |cluster| cluster.autoprovisioning.is_some(),
         instead: "makes nodes for all Pods by itself, without limits of a cluster",
     },
-    Owned {
+    ManagedKey {
         key: "max_pods_per_node",
         is_set: |cluster| cluster.max_pods_per_node.is_some(),
         instead: "chooses how many Pods a node takes",
     },
-    Owned {
+    ManagedKey {
         key: "shielded_nodes",
         is_set: |cluster| cluster.shielded_nodes.is_some(),
         instead: "makes shielded nodes only",
     },
-    Owned {
+    ManagedKey {
         key: "network_policy",
         is_set: |cluster| cluster.network_policy.is_some(),
         instead: "enforces network policies by Dataplane V2",
     },
-    Owned {
+    ManagedKey {
         key: "dataplane_v2",
         is_set: |cluster| cluster.dataplane_v2 == Some(false),
         instead: "uses Dataplane V2 always",
     },
-    Owned {
+    ManagedKey {
         key: "workload_identity",
         is_set: |cluster| cluster.workload_identity == Some(false),
         instead: "uses workload identity always",
     },
-    Owned {
+    ManagedKey {
         key: "vertical_pod_autoscaling",
         is_set: |cluster| cluster.vertical_pod_autoscaling == Some(false),
         instead: "has vertical Pod autoscaling on always",
     },
-    Owned {
+    ManagedKey {
         key: "release_channel",
         is_set: |cluster| cluster.release_channel == Some(ReleaseChannel::None),
         instead: "keeps Autopilot clusters in a release channel",
@@ -123,7 +123,7 @@ pub const OWNED: &[Owned] = &[
 ];
 
 /// Paths that `api` cannot set for the same reasons.
-pub const OWNED_PLACES: &[&str] = &[
+pub const MANAGED_PATHS: &[&str] = &[
     "autoscaling",
     "defaultMaxPodsConstraint",
     "networkConfig.enableIntraNodeVisibility",
@@ -154,8 +154,8 @@ const FILLED_IN: &[&str] = &[
 /// Returns a live Autopilot cluster without the fields that GKE decides.
 pub fn chosen(live: &Value) -> Value {
     let mut live = live.clone();
-    for place in FILLED_IN {
-        let Some((above, last)) = place.rsplit_once('/') else { continue };
+    for pointer in FILLED_IN {
+        let Some((above, last)) = pointer.rsplit_once('/') else { continue };
         if let Some(fields) = live.pointer_mut(above).and_then(Value::as_object_mut) {
             fields.remove(last);
         }

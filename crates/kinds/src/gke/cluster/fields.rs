@@ -6,7 +6,9 @@ use super::keys::{Addons, Autoprovisioning, Maintenance, Networks};
 use super::section::{Cluster, ReleaseChannel};
 use crate::gke::compare::owned_labels;
 use crate::gke::enums::{LogComponent, MetricComponent, SecurityPosture, VulnerabilityScanning};
-use crate::gke::field::{self, Field, RuleSource, google_labels, listed, non_empty, non_empty_list, rule};
+use crate::gke::field::{
+    self, Field, RuleSource, google_labels, non_empty, non_empty_list, rule, schema_row,
+};
 use crate::json::text;
 use crate::kind::{FieldComparison, Rule, Update};
 use model::resource::Effect;
@@ -98,16 +100,16 @@ pub const FIELDS: &[Field<Cluster>] = &[
             None,
         ),
     },
-    listed!(private_nodes: switch, "networkConfig.defaultEnablePrivateNodes"),
-    listed!(
+    schema_row!(private_nodes: switch, "networkConfig.defaultEnablePrivateNodes"),
+    schema_row!(
         authorized_networks,
         "controlPlaneEndpointsConfig.ipEndpointsConfig.authorizedNetworksConfig",
         Networks::api,
         Networks::of
     ),
-    listed!(public_endpoint: switch, "controlPlaneEndpointsConfig.ipEndpointsConfig.enablePublicEndpoint"),
-    listed!(ip_endpoints: switch, "controlPlaneEndpointsConfig.ipEndpointsConfig.enabled"),
-    listed!(dns_endpoint: switch, "controlPlaneEndpointsConfig.dnsEndpointConfig.allowExternalTraffic"),
+    schema_row!(public_endpoint: switch, "controlPlaneEndpointsConfig.ipEndpointsConfig.enablePublicEndpoint"),
+    schema_row!(ip_endpoints: switch, "controlPlaneEndpointsConfig.ipEndpointsConfig.enabled"),
+    schema_row!(dns_endpoint: switch, "controlPlaneEndpointsConfig.dnsEndpointConfig.allowExternalTraffic"),
     Field {
         key: "pods_range",
         from_section: |cluster| named_range(cluster.pods_range.as_ref()),
@@ -133,24 +135,24 @@ pub const FIELDS: &[Field<Cluster>] = &[
         rule: at_creation("ipAllocationPolicy.servicesIpv4CidrBlock"),
         ..Field::NONE
     },
-    listed!(
+    schema_row!(
         workload_identity,
         "workloadIdentityConfig.workloadPool",
         |on: &bool| json!(if *on { WORKLOAD_POOL } else { "" }),
         |live: &Value| text(live).ends_with(WORKLOAD_POOL).then_some(true)
     ),
-    listed!(autoprovisioning, "autoscaling", Autoprovisioning::api, Autoprovisioning::of),
-    listed!(maintenance, "maintenancePolicy.window", Maintenance::api, Maintenance::of),
-    listed!(
+    schema_row!(autoprovisioning, "autoscaling", Autoprovisioning::api, Autoprovisioning::of),
+    schema_row!(maintenance, "maintenancePolicy.window", Maintenance::api, Maintenance::of),
+    schema_row!(
         dataplane_v2,
         "networkConfig.datapathProvider",
         |on: &bool| json!(if *on { "ADVANCED_DATAPATH" } else { "LEGACY_DATAPATH" }),
         |live: &Value| (*live == "ADVANCED_DATAPATH").then_some(true)
     ),
-    listed!(multi_networking: switch, "networkConfig.enableMultiNetworking"),
+    schema_row!(multi_networking: switch, "networkConfig.enableMultiNetworking"),
     // Before what others say below it.
-    listed!(addons, "addonsConfig", |addons: &Addons| addons.api(), Addons::of),
-    listed!(
+    schema_row!(addons, "addonsConfig", |addons: &Addons| addons.api(), Addons::of),
+    schema_row!(
         network_policy,
         "networkPolicy",
         |on: &bool| if *on {
@@ -166,20 +168,20 @@ pub const FIELDS: &[Field<Cluster>] = &[
         rule: RuleSource::FromSchema("addonsConfig.networkPolicyConfig"),
         ..Field::NONE
     },
-    listed!(
+    schema_row!(
         logging,
         "loggingConfig.componentConfig.enableComponents",
         |components: &Vec<LogComponent>| components.iter().map(|word| word.api()).collect(),
         |live: &Value| live.as_array()?.iter().map(LogComponent::of).collect()
     ),
-    listed!(
+    schema_row!(
         monitoring,
         "monitoringConfig.componentConfig.enableComponents",
         |components: &Vec<MetricComponent>| components.iter().map(|word| word.api()).collect(),
         |live: &Value| live.as_array()?.iter().map(MetricComponent::of).collect()
     ),
-    listed!(managed_prometheus: switch, "monitoringConfig.managedPrometheusConfig.enabled"),
-    listed!(secrets_key: text, "databaseEncryption.keyName"),
+    schema_row!(managed_prometheus: switch, "monitoringConfig.managedPrometheusConfig.enabled"),
+    schema_row!(secrets_key: text, "databaseEncryption.keyName"),
     Field {
         key: "secrets_key",
         // What comes back is another word (recorded).
@@ -193,25 +195,25 @@ pub const FIELDS: &[Field<Cluster>] = &[
         ),
         ..Field::NONE
     },
-    listed!(shielded_nodes: switch, "shieldedNodes.enabled"),
-    listed!(
+    schema_row!(shielded_nodes: switch, "shieldedNodes.enabled"),
+    schema_row!(
         binary_authorization,
         "binaryAuthorization.evaluationMode",
         |on: &bool| json!(if *on { "PROJECT_SINGLETON_POLICY_ENFORCE" } else { "DISABLED" }),
         |live: &Value| (*live == "PROJECT_SINGLETON_POLICY_ENFORCE").then_some(true)
     ),
-    listed!(cost_allocation: switch, "costManagementConfig.enabled"),
-    listed!(vertical_pod_autoscaling: switch, "verticalPodAutoscaling.enabled"),
-    listed!(security_posture: word SecurityPosture, "securityPostureConfig.mode"),
-    listed!(vulnerability_scanning: word VulnerabilityScanning, "securityPostureConfig.vulnerabilityMode"),
-    listed!(
+    schema_row!(cost_allocation: switch, "costManagementConfig.enabled"),
+    schema_row!(vertical_pod_autoscaling: switch, "verticalPodAutoscaling.enabled"),
+    schema_row!(security_posture: word SecurityPosture, "securityPostureConfig.mode"),
+    schema_row!(vulnerability_scanning: word VulnerabilityScanning, "securityPostureConfig.vulnerabilityMode"),
+    schema_row!(
         notification_topic,
         "notificationConfig.pubsub",
         |topic: &String| json!({ "enabled": true, "topic": topic }),
         |live: &Value| given_text(&live["topic"])
     ),
-    listed!(fleet: text, "fleet.project"),
-    listed!(max_pods_per_node: wide, "defaultMaxPodsConstraint.maxPodsPerNode"),
+    schema_row!(fleet: text, "fleet.project"),
+    schema_row!(max_pods_per_node: wide, "defaultMaxPodsConstraint.maxPodsPerNode"),
 ];
 
 /// The suffix of a project's workload identity pool.

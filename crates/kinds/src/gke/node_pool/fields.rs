@@ -12,7 +12,7 @@ use crate::gke::enums::{
     from_proto_duration, to_api_keys, to_proto_duration,
 };
 use crate::gke::field::{
-    self, Field, RuleSource, google_labels, listed, non_empty, non_empty_list, pairs, rule, strings,
+    self, Field, RuleSource, google_labels, non_empty, non_empty_list, pairs, rule, schema_row, strings,
     unless_default,
 };
 use crate::json::text;
@@ -215,25 +215,25 @@ pub const FIELDS: &[Field<NodePool>] = &[
         ),
         ..Field::NONE
     },
-    listed!(location_policy: word LocationPolicy, "autoscaling.locationPolicy"),
+    schema_row!(location_policy: word LocationPolicy, "autoscaling.locationPolicy"),
     Field {
         key: "blue_green",
         from_section: |pool| pool.blue_green.as_ref().and_then(BlueGreen::api),
         rule: RuleSource::FromSchema("upgradeSettings.blueGreenSettings"),
         ..Field::NONE
     },
-    listed!(reservation: word Reservation, "config.reservationAffinity"),
-    listed!(placement: word Placement, "placementPolicy.type"),
-    listed!(flex_start: switch, "config.flexStart"),
-    listed!(queued: switch, "queuedProvisioning.enabled"),
-    listed!(
+    schema_row!(reservation: word Reservation, "config.reservationAffinity"),
+    schema_row!(placement: word Placement, "placementPolicy.type"),
+    schema_row!(flex_start: switch, "config.flexStart"),
+    schema_row!(queued: switch, "queuedProvisioning.enabled"),
+    schema_row!(
         max_run_duration,
         "config.maxRunDuration",
         |text: &String| to_proto_duration(text),
         from_proto_duration
     ),
-    listed!(gvnic: switch, "config.gvnic.enabled"),
-    listed!(fast_socket: switch, "config.fastSocket.enabled"),
+    schema_row!(gvnic: switch, "config.gvnic.enabled"),
+    schema_row!(fast_socket: switch, "config.fastSocket.enabled"),
     Field {
         key: "tier_1_network",
         from_section: |pool| pool.tier_1_network.then(|| json!("TIER_1")),
@@ -241,8 +241,8 @@ pub const FIELDS: &[Field<NodePool>] = &[
         rule: RuleSource::FromSchema("networkConfig.networkPerformanceConfig.totalEgressBandwidthTier"),
         ..Field::NONE
     },
-    listed!(private_nodes: switch, "networkConfig.enablePrivateNodes"),
-    listed!(pod_range: text, "networkConfig.podRange"),
+    schema_row!(private_nodes: switch, "networkConfig.enablePrivateNodes"),
+    schema_row!(pod_range: text, "networkConfig.podRange"),
     Field {
         key: "additional_node_networks",
         from_section: |pool| networks::to_json(&pool.additional_node_networks, NodeNetwork::api),
@@ -257,7 +257,7 @@ pub const FIELDS: &[Field<NodePool>] = &[
         rule: RuleSource::FromSchema("networkConfig.additionalPodNetworkConfigs"),
         ..Field::NONE
     },
-    listed!(gpu_direct: word GpuDirect, "config.gpuDirectConfig.gpuDirectStrategy"),
+    schema_row!(gpu_direct: word GpuDirect, "config.gpuDirectConfig.gpuDirectStrategy"),
     Field {
         key: "registry_mirrors",
         from_section: |pool| registries::hosts(&pool.registry_mirrors),
@@ -272,7 +272,7 @@ pub const FIELDS: &[Field<NodePool>] = &[
         rule: RuleSource::FromSchema("config.containerdConfig.privateRegistryAccessConfig"),
         ..Field::NONE
     },
-    listed!(max_pods_per_node: wide, "maxPodsConstraint.maxPodsPerNode"),
+    schema_row!(max_pods_per_node: wide, "maxPodsConstraint.maxPodsPerNode"),
     Field {
         key: "local_ssd",
         from_section: |pool| pool.local_ssd?.ephemeral.map(Value::from),
@@ -314,12 +314,12 @@ pub const FIELDS: &[Field<NodePool>] = &[
         rule: RuleSource::FromSchema("config.secondaryBootDisks"),
         ..Field::NONE
     },
-    listed!(boot_disk_key: text, "config.bootDiskKmsKey"),
-    listed!(image_streaming: switch, "config.gcfsConfig.enabled"),
-    listed!(workload_metadata: word WorkloadMetadata, "config.workloadMetadataConfig.mode"),
-    listed!(secure_boot: switch, "config.shieldedInstanceConfig.enableSecureBoot"),
-    listed!(integrity_monitoring: switch, "config.shieldedInstanceConfig.enableIntegrityMonitoring"),
-    listed!(
+    schema_row!(boot_disk_key: text, "config.bootDiskKmsKey"),
+    schema_row!(image_streaming: switch, "config.gcfsConfig.enabled"),
+    schema_row!(workload_metadata: word WorkloadMetadata, "config.workloadMetadataConfig.mode"),
+    schema_row!(secure_boot: switch, "config.shieldedInstanceConfig.enableSecureBoot"),
+    schema_row!(integrity_monitoring: switch, "config.shieldedInstanceConfig.enableIntegrityMonitoring"),
+    schema_row!(
         confidential,
         "config.confidentialNodes",
         |kind: &Confidential| json!({ "enabled": true, "confidentialInstanceType": kind.api() }),
@@ -329,10 +329,10 @@ pub const FIELDS: &[Field<NodePool>] = &[
             Confidential::of(&live["confidentialInstanceType"]).or(unsaid)
         }
     ),
-    listed!(threads_per_core: wide, "config.advancedMachineFeatures.threadsPerCore"),
-    listed!(nested_virtualization: switch, "config.advancedMachineFeatures.enableNestedVirtualization"),
-    listed!(min_cpu_platform: text, "config.minCpuPlatform"),
-    listed!(node_group: text, "config.nodeGroup"),
+    schema_row!(threads_per_core: wide, "config.advancedMachineFeatures.threadsPerCore"),
+    schema_row!(nested_virtualization: switch, "config.advancedMachineFeatures.enableNestedVirtualization"),
+    schema_row!(min_cpu_platform: text, "config.minCpuPlatform"),
+    schema_row!(node_group: text, "config.nodeGroup"),
     Field {
         key: "sole_tenancy",
         from_section: |pool| {
@@ -346,14 +346,14 @@ pub const FIELDS: &[Field<NodePool>] = &[
         rule: RuleSource::FromSchema("config.soleTenantConfig.nodeAffinities"),
         ..Field::NONE
     },
-    listed!(logging_variant: word LoggingVariant, "config.loggingConfig.variantConfig.variant"),
-    listed!(
+    schema_row!(logging_variant: word LoggingVariant, "config.loggingConfig.variantConfig.variant"),
+    schema_row!(
         kubelet,
         "config.kubeletConfig",
         |kubelet: &Kubelet| to_api_keys(kubelet, &["podPidsLimit"]),
         |live: &Value| from_api_keys(live, &["pod_pids_limit"])
     ),
-    listed!(
+    schema_row!(
         linux,
         "config.linuxNodeConfig",
         |linux: &Linux| to_api_keys(linux, &["swapSizeGib", "diskCount"]),

@@ -193,7 +193,7 @@ pub fn live_gpus(live: &Value) -> u64 {
 
 /// Returns how the number of its nodes is scaled.
 pub(super) fn scaled(resource: &Resource, _: &[Resource]) -> Option<ScaleTarget> {
-    let place = resource.origin.key("nodes");
+    let origin = resource.origin.key("nodes");
     let bounds = &resource.body["autoscaling"];
     let number = match resource.body["nodeCount"].as_u64() {
         Some(nodes) => ReplicaOwner::File(nodes),
@@ -201,15 +201,10 @@ pub(super) fn scaled(resource: &Resource, _: &[Resource]) -> Option<ScaleTarget>
             min: count(&bounds["totalMinNodeCount"]),
             max: count(&bounds["totalMaxNodeCount"]),
             whose: "GKE's autoscaler".to_owned(),
-            origin: place.clone(),
+            origin: origin.clone(),
         },
     };
-    Some(ScaleTarget {
-        path: FieldPath::keys(["nodeCount"]),
-        origin: place,
-        unit: "nodes",
-        replica_owner: number,
-    })
+    Some(ScaleTarget { path: FieldPath::keys(["nodeCount"]), origin, unit: "nodes", replica_owner: number })
 }
 
 #[cfg(test)]

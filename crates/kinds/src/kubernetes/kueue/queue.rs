@@ -431,8 +431,8 @@ impl<'a> QueueBuilder<'a> {
         let groups = FieldPath::keys(["spec", "resourceGroups"]);
         let last = queue.body["spec"]["resourceGroups"].as_array().map_or(0, |groups| groups.len() - 1);
         let others = groups.index(last).key("flavors").index(0).key("resources");
-        for (place, key) in ["cpu", "memory"].into_iter().enumerate() {
-            queue.provenance.push((others.index(place), self.origin().key(key)));
+        for (index, key) in ["cpu", "memory"].into_iter().enumerate() {
+            queue.provenance.push((others.index(index), self.origin().key(key)));
         }
         let key = if self.section.pools.is_empty() { "gpus" } else { "pools" };
         queue.provenance.extend([

@@ -47,7 +47,7 @@ impl<'v> WorkloadContext<'v> {
     /// same.
     fn before(&self, workload: &Value) -> usize {
         let priority = |one: &Value| one["spec"]["priority"].as_i64().unwrap_or_default();
-        let place = |one: &Value| {
+        let rank = |one: &Value| {
             (
                 -priority(one),
                 text(&one["metadata"]["creationTimestamp"]).to_owned(),
@@ -59,8 +59,8 @@ impl<'v> WorkloadContext<'v> {
                 && one["spec"]["active"] != false
                 && ["Finished", "Admitted", "QuotaReserved"].iter().all(|kind| holds(one, kind).is_none())
         };
-        let own = place(workload);
-        items(self.others).filter(waits).filter(|other| place(other) < own).count()
+        let own = rank(workload);
+        items(self.others).filter(waits).filter(|other| rank(other) < own).count()
     }
 
     /// Returns the newest request that Kueue has made for a Workload: `WORKLOAD-CHECK-NUMBER`.

@@ -178,9 +178,9 @@ fn diagnostic(
         Shortage::Upgrading => taken.first.max(0) + taken.surge,
     };
     let need: i64 = taken.iter().map(of).sum();
-    let takers: Vec<&QuotaUse<'_>> = taken.iter().filter(|taken| of(taken) > 0).collect();
+    let users: Vec<&QuotaUse<'_>> = taken.iter().filter(|taken| of(taken) > 0).collect();
     let each: Vec<String> =
-        takers.iter().map(|taken| format!("{}: {}", taken.pool.address, of(taken))).collect();
+        users.iter().map(|taken| format!("{}: {}", taken.pool.address, of(taken))).collect();
     let each = each.join(", ");
     let place = match quota.whose {
         QuotaScope::Region => &preflight.region,
@@ -201,7 +201,7 @@ fn diagnostic(
             Diagnostic::warning(Code::Quota, message)
         }
     };
-    let first = takers.first().map(|taken| taken.pool);
+    let first = users.first().map(|taken| taken.pool);
     let placed = match first {
         Some(pool) => {
             let place =

@@ -44,29 +44,29 @@ async fn objects_in_scope(
     listed: &Collections,
     parallelism: usize,
 ) -> (BTreeMap<ObjectId, Value>, Vec<String>) {
-    let DeletionScope { cluster, namespaces, crds: definitions, nodes, excluded_kinds } = scope;
+    let DeletionScope { cluster, namespaces, crds, nodes, excluded_kinds } = scope;
     // In whatever version: it is the same objects.
     let listed: BTreeSet<(&str, &str, Option<&str>)> = listed
         .iter()
-        .map(|(gvk, place)| (gvk.group.as_str(), gvk.plural.as_str(), place.as_deref()))
+        .map(|(gvk, namespace)| (gvk.group.as_str(), gvk.plural.as_str(), namespace.as_deref()))
         .collect();
-    let is_listed = |gvk: &Gvk, place: Option<&str>| {
-        [place, None].iter().any(|place| listed.contains(&(&gvk.group, &gvk.plural, *place)))
+    let is_listed = |gvk: &Gvk, namespace: Option<&str>| {
+        [namespace, None].iter().any(|namespace| listed.contains(&(&gvk.group, &gvk.plural, *namespace)))
     };
     let mut collections = Collections::new();
     let mut unseen = BTreeSet::new();
-    if *cluster || !namespaces.is_empty() || !definitions.is_empty() {
+    if *cluster || !namespaces.is_empty() || !crds.is_empty() {
         let ListableKinds { kinds, failed } = listable_kinds(api, parallelism).await;
         unseen.extend(failed.iter().map(|DiscoveryError { error, .. }| error.to_string()));
         for Served { gvk, namespaced, .. } in kinds {
             if excluded_kinds.contains(&gvk.kind.as_str()) {
                 continue;
             }
-            if definitions.contains(&format!("{}.{}", gvk.plural, gvk.group)) || *cluster && namespaced {
+            if crds.contains(&format!("{}.{}", gvk.plural, gvk.group)) || *cluster && namespaced {
                 collections.insert((gvk, None));
             } else if namespaced {
-                let places = namespaces.iter().cloned().map(Some);
-                collections.extend(places.map(|place| (gvk.clone(), place)));
+                let found = namespaces.iter().cloned().map(Some);
+                collections.extend(found.map(|namespace| (gvk.clone(), namespace)));
             }
         }
     }
@@ -77,7 +77,7 @@ async fn objects_in_scope(
         };
         collections.extend([core("Pod", "pods"), core("Node", "nodes")]);
     }
-    collections.retain(|(gvk, place)| !is_listed(gvk, place.as_deref()));
+    collections.retain(|(gvk, namespace)| !is_listed(gvk, namespace.as_deref()));
     let mut found: BTreeMap<ObjectId, Value> = BTreeMap::new();
     if *nodes {
         found.extend(requests_for_machines(api).await);
@@ -94,7 +94,7 @@ async fn objects_in_scope(
     let Ok(()) = list_all(api, &collections, parallelism, each).await;
     if *nodes {
         let mut owner_collections = owner_collections(&found);
-        owner_collections.retain(|(gvk, place)| !is_listed(gvk, place.as_deref()));
+        owner_collections.retain(|(gvk, namespace)| !is_listed(gvk, namespace.as_deref()));
         let each = |_: &Gvk, listed: Listed| -> Result<(), Infallible> {
             let objects = listed.unwrap_or_default();
             found.extend(objects.into_iter().map(|(object, live)| (object, without_content(live))));
@@ -279,13 +279,13 @@ pub async fn find_other_clusters(
         let going = cluster["status"] == "STOPPING";
         labels[LABEL_STACK] == *owner.stack && labels[LABEL_ID] == *owner.id && !going
     };
-    let places = clusters["clusters"].as_array().into_iter().flatten().filter(ours).filter_map(|cluster| {
-        let place = ClusterName {
+    let found = clusters["clusters"].as_array().into_iter().flatten().filter(ours).filter_map(|cluster| {
+        let namespace = ClusterName {
             project: name.project.clone(),
             location: cluster["location"].as_str()?.to_owned(),
             cluster: cluster["name"].as_str()?.to_owned(),
         };
-        (place != *name).then_some(place)
+        (namespace != *name).then_some(namespace)
     });
-    Ok(OtherClusters::Found(places.collect()))
+    Ok(OtherClusters::Found(found.collect()))
 }
