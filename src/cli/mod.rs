@@ -91,7 +91,7 @@ struct Global {
     /// Show every object with its body and its requests
     #[arg(short, long, global = true)]
     verbose: bool,
-    /// When to use colours; NO_COLOR turns them off, too
+    /// When to use colors; NO_COLOR turns them off, too
     #[arg(long, value_enum, value_name = "WHEN", default_value_t, global = true, hide_short_help = true)]
     color: settings::Color,
 }

@@ -72,7 +72,7 @@ impl Replicas {
         }
     }
 
-    /// Returns the largest number in the file.
+    /// Returns the most workers that the file allows.
     pub fn most(self) -> u32 {
         match self.owner() {
             WorkerCountOwner::File(number) | WorkerCountOwner::Notebooks(number) => number,

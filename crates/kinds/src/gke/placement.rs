@@ -12,11 +12,12 @@ use serde_json::Value;
 use super::cluster::{autopilot, features};
 use super::node_pool::{default_disk, inline_pool};
 use crate::json::number;
+use crate::kubernetes::kueue::gang::QUEUE;
 use crate::kubernetes::manifest::pod_specs;
-use crate::node_selection::CLASS_LABEL;
+use crate::node_selection::{ACCELERATOR_LABEL, CLASS_LABEL, SPOT_LABEL};
 use crate::scope::POOL_LABEL;
 use fit::gke::pool::{Features, Pool};
-use fit::gke::template;
+use fit::gke::{admission, template};
 use fit::{
     Bound, Cluster, Fit, Margin, Node, NodeId, PodRequirements, Reason, Refusal, Requirement,
     Resource as Amount,
@@ -28,9 +29,30 @@ use model::resource::{Identity, KindId, Lowered, Resource};
 /// The resource of GPUs, and the taint of nodes that have some.
 pub const GPU: &str = "nvidia.com/gpu";
 
-/// Labels that GKE sets on some nodes: where no pool has them, no new node does.
-const LABELS_OF_GKE: [&str; 3] =
-    ["cloud.google.com/gke-accelerator", "cloud.google.com/gke-gpu", "cloud.google.com/gke-spot"];
+/// Labels that GKE sets by a pool's own settings. Others of its labels depend on more: the cluster's defaults, the release.
+const CERTAIN_LABELS: [&str; 18] = [
+    POOL_LABEL,
+    SPOT_LABEL,
+    ACCELERATOR_LABEL,
+    "cloud.google.com/gke-gpu",
+    "cloud.google.com/gke-gpu-partition-size",
+    "cloud.google.com/gke-gpu-sharing-strategy",
+    "cloud.google.com/gke-max-shared-clients-per-gpu",
+    "cloud.google.com/machine-family",
+    "kubernetes.io/arch",
+    "kubernetes.io/os",
+    "beta.kubernetes.io/arch",
+    "beta.kubernetes.io/os",
+    "beta.kubernetes.io/instance-type",
+    "node.kubernetes.io/instance-type",
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+    "topology.gke.io/zone",
+    "failure-domain.beta.kubernetes.io/zone",
+];
+
+/// The label of a namespace whose pods get nodes of a compute class when they select none.
+const DEFAULT_CLASS_LABEL: &str = "cloud.google.com/default-compute-class";
 
 /// The label by which a pool keeps GKE's device plugin off its nodes. Source: NVIDIA's page "NVIDIA GPU Operator with Google GKE".
 const NO_DEVICE_PLUGIN: &str = "gke-no-default-nvidia-gpu-device-plugin";
@@ -45,8 +67,6 @@ pub struct PodTemplate<'r> {
     pub resource: &'r Resource,
     /// The place of the template in the body: `spec.template`, `spec.worker`; the root for a Pod.
     pub path: FieldPath,
-    /// Pods that are made from it.
-    pub replicas: u64,
     /// True if each node that takes such a pod gets one (DaemonSets).
     pub on_each_node: bool,
     pub requirements: PodRequirements,
@@ -73,6 +93,10 @@ pub fn pod_templates(resource: &Resource) -> Vec<PodTemplate<'_>> {
 fn pod_template<'r>(resource: &'r Resource, spec: &FieldPath) -> Option<PodTemplate<'r>> {
     let path = spec.parent()?;
     let template = path.find(&resource.body)?;
+    // Kueue adds the labels and tolerations of a flavor to what waits in a queue.
+    if [&resource.body, template].iter().any(|of| !of["metadata"]["labels"][QUEUE].is_null()) {
+        return None;
+    }
     let (namespace, kind) = match &resource.identity {
         // A request books nodes for it, and no pod is made.
         Identity::Object(id) if id.gvk.kind == "PodTemplate" => return None,
@@ -80,21 +104,20 @@ fn pod_template<'r>(resource: &'r Resource, spec: &FieldPath) -> Option<PodTempl
         Identity::Check(_) => ("default", "Pod"),
         Identity::Cluster(_) | Identity::NodePool { .. } => return None,
     };
-    let mut requirements =
-        PodRequirements::read(template, namespace).ok()?.with_extended_resource_tolerations();
+    let mut requirements = admission().read(template, namespace).ok()?;
     requirements.near.clear();
     requirements.apart.clear();
     requirements.volumes.clear();
     let parent = path.parent().and_then(|parent| parent.find(&resource.body));
     let replicas = [Some(&template["replicas"]), parent.map(|parent| &parent["replicas"])];
     let replicas = replicas.into_iter().chain([parent.map(|parent| &parent["parallelism"])]).flatten();
-    Some(PodTemplate {
-        resource,
-        path,
-        replicas: replicas.filter_map(number).next().unwrap_or(1),
-        on_each_node: kind == "DaemonSet",
-        requirements,
-    })
+    let replicas = replicas.filter_map(number).next().unwrap_or(1);
+    let is_suspended = parent.is_some_and(|parent| parent["suspend"] == true);
+    // No pod is made, or kube-scheduler has nothing to say about it.
+    if replicas == 0 || is_suspended || requirements.node_name.is_some() {
+        return None;
+    }
+    Some(PodTemplate { resource, path, on_each_node: kind == "DaemonSet", requirements })
 }
 
 /// A pool of the stack with the new nodes that it would have, one in each zone.
@@ -103,8 +126,10 @@ pub struct PoolNodes<'r> {
     pub resource: &'r Resource,
     settings: Pool,
     nodes: Vec<NodeId>,
-    /// False if GKE chooses the zones.
+    /// False if GKE chooses the zones, or another stack did.
     are_zones_known: bool,
+    /// True if the pool may be bought in several ways, of which the body has the first.
+    has_capacity_options: bool,
 }
 
 /// The pools of a stack as the pods of new nodes see them.
@@ -114,9 +139,29 @@ pub struct Pools<'r> {
     pools: Vec<PoolNodes<'r>>,
     /// True if the cluster has nodes that the stack does not describe, or may get some.
     has_other_nodes: bool,
-    /// True if the stack makes the cluster, so that the order of its pools decides on GKE's taint.
-    is_taint_known: bool,
+    /// True if the stack makes the cluster, so that its zones are known, and the order of its pools decides on GKE's taint.
+    is_own: bool,
     features: Features,
+}
+
+/// A new node's answer about a pod.
+enum Answer {
+    /// It takes the pod, or something that the file does not tell decides.
+    Open,
+    Near(Vec<Margin>),
+    Refused(Vec<Refusal>),
+}
+
+/// The certainty of a reason.
+enum Certainty {
+    /// It holds for every new node of the pool.
+    Certain,
+    /// The node takes the pod if GKE's own pods take less than is expected.
+    Measured(Margin),
+    /// It depends on what else is in the cluster.
+    Other,
+    /// The pod is for nodes that the file does not describe.
+    OtherNodes,
 }
 
 /// Pods on new nodes of a pool.
@@ -139,7 +184,20 @@ pub enum Placement<'p, 'r> {
     Impossible(Vec<(&'p PoolNodes<'r>, Vec<Refusal>)>),
 }
 
+impl PoolNodes<'_> {
+    /// Returns the amount by which a node may have less of a resource than is expected.
+    fn slack(&self, cluster: &Cluster, resource: &Amount) -> i64 {
+        let node = self.nodes.first().and_then(|id| cluster.node(*id));
+        node.and_then(|node| node.slack.as_ref()).map_or(0, |slack| slack.get(resource))
+    }
+}
+
 impl<'r> Pools<'r> {
+    /// Returns the amount that surely fits where about so much is free.
+    pub fn sure(&self, pool: &PoolNodes<'_>, resource: &Amount, free: i64) -> i64 {
+        free - pool.slack(&self.cluster, resource) - 1
+    }
+
     /// Returns the pools of a lowered stack; `None` where GKE makes the nodes, or where the stack makes no pool.
     pub fn of(lowered: &'r Lowered) -> Option<Self> {
         let resources = &lowered.resources;
@@ -151,33 +209,46 @@ impl<'r> Pools<'r> {
             return None;
         }
         let is_pool = |resource: &&Resource| matches!(resource.identity, Identity::NodePool { .. });
-        let first = inline_pool(resources, &lowered.capacity_options)?;
-        let makes_pools = gke.body["autoscaling"]["enableNodeAutoprovisioning"] == true;
+        let options = &lowered.capacity_options;
+        let first = inline_pool(resources, options)?;
+        let autoscaling = &gke.body["autoscaling"];
+        let has_default_class =
+            |resource: &Resource| !resource.body["metadata"]["labels"][DEFAULT_CLASS_LABEL].is_null();
+        let makes_pools = autoscaling["enableNodeAutoprovisioning"] == true
+            || autoscaling["defaultComputeClassConfig"]["enabled"] == true
+            || resources.iter().any(has_default_class);
         let mut found = Self {
             cluster: Cluster::default(),
             pools: Vec::new(),
             has_other_nodes: own.is_none() || makes_pools || external.clone().any(|other| is_pool(&other)),
-            is_taint_known: own.is_some(),
+            is_own: own.is_some(),
             features: features(&gke.body),
         };
         let has_gpu_taint = first.body["config"]["accelerators"].is_null();
         for pool in resources.iter().filter(is_pool) {
-            found.add(pool, gke, has_gpu_taint);
+            let has_options = options.iter().any(|options| options.identity == pool.identity);
+            found.add(pool, gke, has_gpu_taint, has_options);
         }
         found.add_daemon_sets(resources);
         Some(found)
     }
 
-    fn add(&mut self, resource: &'r Resource, gke: &Resource, has_gpu_taint: bool) {
+    fn add(
+        &mut self,
+        resource: &'r Resource,
+        gke: &Resource,
+        has_gpu_taint: bool,
+        has_capacity_options: bool,
+    ) {
         let settings = settings(&resource.body, has_gpu_taint);
-        let (zones, are_zones_known) = zones(&resource.body, gke);
+        let (zones, are_zones_known) = zones(&resource.body, gke, self.is_own);
         let templates: Vec<_> =
             zones.iter().filter_map(|zone| template(&settings, zone, self.features).ok()).collect();
         // Nobody knows the sizes of such a machine, so nobody knows what does not fit.
         self.has_other_nodes |= templates.is_empty();
         let nodes: Vec<NodeId> = templates.into_iter().map(|node| self.cluster.add(node)).collect();
         if !nodes.is_empty() {
-            self.pools.push(PoolNodes { resource, settings, nodes, are_zones_known });
+            self.pools.push(PoolNodes { resource, settings, nodes, are_zones_known, has_capacity_options });
         }
     }
 
@@ -196,7 +267,7 @@ impl<'r> Pools<'r> {
     /// Asks which new nodes take a pod.
     pub fn place<'p>(&'p self, pod: &PodRequirements) -> Placement<'p, 'r> {
         // GKE makes pools for the compute classes of a cluster.
-        if pod.node_selector.contains_key(CLASS_LABEL) {
+        if names_compute_class(pod) {
             return Placement::Possible;
         }
         let name = pod.node_selector.get(POOL_LABEL);
@@ -208,27 +279,44 @@ impl<'r> Pools<'r> {
             return Placement::Possible;
         }
         for pool in self.pools.iter().filter(is_candidate) {
-            let mut reasons = Vec::new();
+            let mut certain = Vec::new();
             for node in self.nodes(pool) {
-                match question.verdict(node) {
-                    Fit::Fits => return Placement::Possible,
-                    Fit::Near(margins) => near = near.or(Some((pool, margins))),
-                    Fit::Refused(refusals) => {
-                        let certain = refusals.into_iter().filter(|refusal| self.is_certain(pool, refusal));
-                        reasons.push(certain.collect::<Vec<_>>());
-                    }
+                match self.answer(pool, node, question.verdict(node)) {
+                    Answer::Open => return Placement::Possible,
+                    Answer::Near(margins) => near = near.or(Some((pool, margins))),
+                    Answer::Refused(refusals) => certain.push(refusals),
                 }
             }
-            match reasons.into_iter().min_by_key(Vec::len) {
-                Some(reasons) if reasons.is_empty() => return Placement::Possible,
-                Some(reasons) => refused.push((pool, reasons)),
-                None => {}
-            }
+            refused.extend(certain.into_iter().min_by_key(Vec::len).map(|reasons| (pool, reasons)));
         }
         match near {
+            _ if self.has_other_nodes && name.is_none() => Placement::Possible,
             Some((pool, margins)) => Placement::Near(pool, margins),
-            None if refused.is_empty() || self.has_other_nodes && name.is_none() => Placement::Possible,
+            None if refused.is_empty() => Placement::Possible,
             None => Placement::Impossible(refused),
+        }
+    }
+
+    /// Returns the part of a verdict that holds whatever else is in the cluster.
+    fn answer(&self, pool: &PoolNodes<'_>, node: &Node, verdict: Fit) -> Answer {
+        let refusals = match verdict {
+            Fit::Fits => return Answer::Open,
+            Fit::Near(margins) => return Answer::Near(margins),
+            Fit::Refused(refusals) => refusals,
+        };
+        let (mut certain, mut near) = (Vec::new(), Vec::new());
+        for refusal in refusals {
+            match self.certainty(pool, node, &refusal) {
+                Certainty::Certain => certain.push(refusal),
+                Certainty::Measured(margin) => near.push(margin),
+                Certainty::Other => {}
+                Certainty::OtherNodes => return Answer::Open,
+            }
+        }
+        match (certain.is_empty(), near.is_empty()) {
+            (false, _) => Answer::Refused(certain),
+            (true, false) => Answer::Near(near),
+            (true, true) => Answer::Open,
         }
     }
 
@@ -304,56 +392,79 @@ impl<'r> Pools<'r> {
         count
     }
 
-    /// Returns true if a reason holds for every new node of a pool, whatever else is in the cluster.
-    fn is_certain(&self, pool: &PoolNodes<'_>, refusal: &Refusal) -> bool {
+    fn certainty(&self, pool: &PoolNodes<'_>, node: &Node, refusal: &Refusal) -> Certainty {
+        let certain = |is_certain: bool| if is_certain { Certainty::Certain } else { Certainty::Other };
+        let label = |is_known: bool| if is_known { Certainty::Certain } else { Certainty::OtherNodes };
         match &refusal.reason {
-            Reason::Taint { taint } => taint.key != GPU || self.is_taint_known,
+            Reason::Taint { taint } => certain(taint.key != GPU || self.is_own),
             Reason::Short { resource: Amount::Extended(name), .. } => {
-                name == GPU && !has_other_device_plugin(&pool.resource.body)
+                certain(name == GPU && !has_other_device_plugin(&pool.resource.body))
             }
-            Reason::Short { .. } | Reason::Port { .. } => true,
+            Reason::Short { resource: Amount::EphemeralStorage, .. }
+                if has_local_ssds(&pool.settings.machine_type) =>
+            {
+                Certainty::Other
+            }
+            // The amounts of GKE's own pods are not published, and the file does not tell all that run.
+            Reason::Short { resource, wanted, free, allocatable } if resource.is_measured() => {
+                let slack = node.slack.as_ref().map_or(0, |slack| slack.get(resource));
+                match *wanted > allocatable + slack {
+                    true => Certainty::Certain,
+                    false => Certainty::Measured(Margin {
+                        resource: resource.clone(),
+                        wanted: *wanted,
+                        free: *free,
+                        path: refusal.path.clone(),
+                    }),
+                }
+            }
+            Reason::Short { .. } | Reason::Port { .. } => Certainty::Certain,
             Reason::Selector { key, .. } | Reason::NoDomain { topology_key: key } => {
-                self.knows_label(pool, key)
+                label(self.knows_label(pool, key))
             }
-            Reason::Affinity { unmet } => unmet.iter().all(|requirement| match requirement {
+            Reason::Affinity { unmet } => label(unmet.iter().all(|requirement| match requirement {
                 Some(Requirement { key, .. }) => self.knows_label(pool, key),
                 None => true,
-            }),
-            _ => false,
+            })),
+            _ => Certainty::Other,
         }
     }
 
-    /// Returns true for a label that GKE or a section sets, and no one else.
+    /// Returns true for a label that GKE or a section sets, and no one else: a node without it cannot be one that the file does not describe.
     fn knows_label(&self, pool: &PoolNodes<'_>, key: &str) -> bool {
+        let is_of_section = self.pools.iter().any(|pool| pool.settings.labels.contains_key(key));
+        let is_of_purchase = key == SPOT_LABEL && pool.has_capacity_options;
         let is_zone = key.ends_with("/zone");
-        let is_there = |pool: &PoolNodes<'_>| {
-            let nodes = pool.nodes.iter().filter_map(|id| self.cluster.node(*id));
-            nodes.into_iter().any(|node| node.labels.contains_key(key))
-        };
-        let is_known = LABELS_OF_GKE.contains(&key) || self.pools.iter().any(is_there);
-        is_known && (!is_zone || pool.are_zones_known)
+        (is_of_section || CERTAIN_LABELS.contains(&key))
+            && !is_of_purchase
+            && (!is_zone || pool.are_zones_known)
     }
 
-    /// Returns the smallest machine of the pool's series, with GPUs of its kind, that takes a pod which is too large for the pool's own.
-    pub fn smallest_machine(&self, pool: &PoolNodes<'_>, pod: &PodRequirements) -> Option<&'static Machine> {
+    /// Returns the smallest machine of the pool's series, with GPUs of its kind and no less of anything than the pool's own, and the
+    /// smallest boot disk in GB, with which the pool takes a pod that is too large for it. What stays as it is, is `None`.
+    pub fn enlarged(
+        &self,
+        pool: &PoolNodes<'_>,
+        pod: &PodRequirements,
+    ) -> Option<(Option<&'static str>, Option<u32>)> {
         let own = catalog::machine(&pool.settings.machine_type)?;
-        let of_series = catalog::machines().filter(|machine| machine.series() == own.series());
-        let mut machines: Vec<_> = of_series.collect();
-        machines.sort_by(|one, other| {
-            let size = |machine: &Machine| (machine.vcpus, machine.memory_gb.unwrap_or_default());
-            size(one).partial_cmp(&size(other)).unwrap_or(Ordering::Equal)
-        });
-        machines.into_iter().find(|machine| {
-            let settings = with_machine(&pool.settings, own, machine);
-            settings.is_some_and(|settings| self.takes(pool, &settings, pod))
-        })
-    }
-
-    /// Returns the smallest boot disk, in steps of 50 GB, with which the pool takes a pod.
-    pub fn smallest_disk(&self, pool: &PoolNodes<'_>, pod: &PodRequirements) -> Option<u32> {
+        let size = |machine: &Machine| (machine.vcpus, machine.memory_gb.unwrap_or_default());
+        let is_larger = |machine: &&Machine| {
+            machine.series() == own.series() && machine.vcpus >= own.vcpus && size(machine).1 >= size(own).1
+        };
+        let mut machines: Vec<_> = catalog::machines().filter(is_larger).collect();
+        machines.sort_by(|one, other| size(one).partial_cmp(&size(other)).unwrap_or(Ordering::Equal));
         let sizes = (1..=LARGEST_DISK_GB / DISK_STEP_GB).map(|steps| steps * DISK_STEP_GB);
-        let mut larger = sizes.filter(|size| *size > pool.settings.disk_gib);
-        larger.find(|size| self.takes(pool, &Pool { disk_gib: *size, ..pool.settings.clone() }, pod))
+        let larger = sizes.filter(|size| *size > pool.settings.disk_gib).map(Some);
+        let mut disks = std::iter::once(None).chain(larger);
+        disks.find_map(|disk| {
+            machines.iter().find_map(|machine| {
+                let settings = with_machine(&pool.settings, own, machine)?;
+                let settings = Pool { disk_gib: disk.unwrap_or(settings.disk_gib), ..settings };
+                let name = (machine.name != own.name).then_some(machine.name.as_str());
+                self.takes(pool, &settings, pod).then_some((name, disk))
+            })
+        })
     }
 
     /// Returns true if a new node of a pool takes a pod when the pool has other settings.
@@ -363,6 +474,13 @@ impl<'r> Pools<'r> {
         let node = zone.and_then(|zone| template(settings, zone, self.features).ok());
         node.is_some_and(|node| self.cluster.ask(pod).verdict(&node) == Fit::Fits)
     }
+}
+
+/// Returns true if a pod selects nodes of a compute class.
+fn names_compute_class(pod: &PodRequirements) -> bool {
+    let terms = pod.node_terms.iter().flatten();
+    let mut keys = terms.flat_map(|term| &term.expressions).map(|requirement| &requirement.key);
+    pod.node_selector.contains_key(CLASS_LABEL) || keys.any(|key| key == CLASS_LABEL)
 }
 
 /// Returns the largest part of a node's resources that a pod asks for, in millionths.
@@ -407,13 +525,20 @@ fn settings(body: &Value, has_gpu_taint: bool) -> Pool {
     }
 }
 
+/// Returns true if GKE attaches local SSDs to a machine without being asked, and may use them as the scratch space of pods.
+fn has_local_ssds(machine_type: &str) -> bool {
+    let machine = catalog::machine(machine_type);
+    machine_type.ends_with("-lssd")
+        || machine.is_some_and(|machine| machine.local_ssds.is_some_and(|count| count > 0))
+}
+
 /// Returns true if others than GKE say how many GPUs the nodes of a pool have to give.
 fn has_other_device_plugin(body: &Value) -> bool {
     body["config"]["labels"][NO_DEVICE_PLUGIN] == "true"
 }
 
 /// The zones of a pool's nodes, and whether they are known: GKE chooses three of a region.
-fn zones(pool: &Value, gke: &Resource) -> (Vec<String>, bool) {
+fn zones(pool: &Value, gke: &Resource, is_own: bool) -> (Vec<String>, bool) {
     let listed = |body: &Value| -> Vec<String> {
         let zones = body["locations"].as_array().into_iter().flatten();
         zones.filter_map(Value::as_str).map(str::to_owned).collect()
@@ -425,7 +550,7 @@ fn zones(pool: &Value, gke: &Resource) -> (Vec<String>, bool) {
     }
     let Identity::Cluster(name) = &gke.identity else { return (Vec::new(), false) };
     if catalog::region_of(&name.location).is_some() {
-        return (vec![name.location.clone()], true);
+        return (vec![name.location.clone()], is_own);
     }
     let region = name.location.as_str();
     let zones: BTreeSet<String> = ["a", "b", "c"].iter().map(|zone| format!("{region}-{zone}")).collect();

@@ -79,7 +79,7 @@ pub(crate) fn bare(body: &Value) -> Value {
     bare
 }
 
-/// Reduces a lowered resource to what its section sets: without the stack's labels and the security defaults of pods,
+/// Reduces a lowered resource to what its section sets: without the stack's labels and the defaults of pods,
 /// which an external object need not have.
 pub(crate) fn strip_generated_fields(mut resource: Resource) -> Resource {
     pod_defaults::remove(&mut resource.body);

@@ -4,34 +4,37 @@ use serde_json::Value;
 
 use crate::kubernetes::equality;
 use crate::kubernetes::object::object_schema;
-use crate::pod_defaults;
+use crate::{driver_path, pod_defaults, security_defaults};
 use model::address::Segment;
 use model::record::Completions;
 use model::resource::{Recreation, Resource};
 
 /// Returns the digest of the fields of a resource's own section, without those copied from other sections and without the
-/// security defaults of its pods. Values that compare as equal have the same digest, in any spelling.
+/// defaults of its pods. Values that compare as equal have the same digest, in any spelling.
 pub fn digest(resource: &Resource) -> String {
     let schema = object_schema(&resource.identity).and_then(|schema| schema.property("spec"));
-    digest_of(&equality::canonical(&own_spec(resource, SecurityDefaults::Excluded), schema.as_ref()))
+    digest_of(&equality::canonical(&own_spec(resource, Excluded::All), schema.as_ref()))
 }
 
-/// Inclusion of the security defaults of pods in a digest.
+/// The defaults of pods that a digest leaves out.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum SecurityDefaults {
-    Excluded,
-    Included,
+enum Excluded {
+    All,
+    /// Those of security: digests that were made before sections set the driver's path.
+    Security,
+    DriverPath,
+    None,
 }
 
 /// Returns true if a recorded digest matches the resource. Also accepts digests of older versions, which hashed the
-/// raw text or included security defaults that a user wrote out: such a resource must not run again.
+/// raw text or included defaults that a user wrote out: such a resource must not run again.
 pub fn matches_digest(made: &str, resource: &Resource) -> bool {
     let schema = object_schema(&resource.identity).and_then(|schema| schema.property("spec"));
-    let known = |defaults: SecurityDefaults| {
-        let own = own_spec(resource, defaults);
+    let known = |excluded: Excluded| {
+        let own = own_spec(resource, excluded);
         made == digest_of(&own) || made == digest_of(&equality::canonical(&own, schema.as_ref()))
     };
-    known(SecurityDefaults::Excluded) || known(SecurityDefaults::Included)
+    [Excluded::All, Excluded::Security, Excluded::DriverPath, Excluded::None].into_iter().any(known)
 }
 
 /// Replaces digests of older versions by current ones, so that the resource may be spelled otherwise from now on.
@@ -45,10 +48,13 @@ pub fn renew(completed: &mut Completions, desired: &[Resource]) {
     }
 }
 
-fn own_spec(resource: &Resource, defaults: SecurityDefaults) -> Value {
+fn own_spec(resource: &Resource, excluded: Excluded) -> Value {
     let mut body = resource.body.clone();
-    if defaults == SecurityDefaults::Excluded {
-        pod_defaults::remove(&mut body);
+    match excluded {
+        Excluded::All => pod_defaults::remove(&mut body),
+        Excluded::Security => security_defaults::remove(&mut body),
+        Excluded::DriverPath => driver_path::remove(&mut body),
+        Excluded::None => {}
     }
     let copied = resource.provenance.iter().filter(|(_, origin)| !resource.origin.contains(origin));
     for (path, _) in copied {
@@ -107,7 +113,7 @@ mod tests {
     #[test]
     fn a_record_of_before_knows_what_it_made_and_lets_it_be_spelled_otherwise() {
         let (old, respelled) = (job("8Gi", &["a"]), job("8192Mi", &["a"]));
-        let text = digest_of(&own_spec(&old, SecurityDefaults::Included));
+        let text = digest_of(&own_spec(&old, Excluded::None));
         assert_eq!(text, "c1399e030737fb9b", "as earlier versions wrote it");
         assert_ne!(text, digest(&old));
         assert!(matches_digest(&text, &old) && matches_digest(&digest(&old), &respelled));

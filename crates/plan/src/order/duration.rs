@@ -3,7 +3,7 @@
 use crate::{Change, Plan};
 use model::resource::DurationEstimate;
 
-/// The longest path through the changes whose duration is known.
+/// The path through the plan that takes longest; changes without a known duration are not on it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CriticalPath<'p> {
     /// The duration of the whole path, if all of it is fast and if all of it is slow.

@@ -10,7 +10,7 @@ use kinds::scope::POOL_LABEL;
 use kinds::section::{Pods, Role, managed};
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic, listed};
-use model::resource::KindId;
+use model::resource::{KindId, Recreation};
 
 /// Pools that a message names.
 const MAX_POOLS: usize = 3;
@@ -39,16 +39,24 @@ pub(crate) fn pods_fit_their_nodes(context: &mut Context<'_>) {
 /// Pods that no node takes.
 fn refusals(pools: &Pools<'_>, pods: &[PodTemplate<'_>], known: &[Diagnostic]) -> Vec<Diagnostic> {
     let mut found: Vec<Diagnostic> = Vec::new();
-    for pod in pods.iter().filter(|pod| !pod.on_each_node) {
+    for pod in pods.iter().filter(|pod| !pod.on_each_node && !has_no_place(pod, known)) {
         let finding = match pools.place(&pod.requirements) {
             Placement::Possible => continue,
-            Placement::Near(pool, margins) => Some(near(pod, pool, &margins)),
+            Placement::Near(pool, margins) => Some(near(pod, pool, &margins, pools)),
             Placement::Impossible(refused) => impossible(pod, &refused, pools, known),
         };
         // A section that copies another one has its pods from the same lines.
         found.extend(finding.filter(|finding| !found.iter().any(|other| other.labels == finding.labels)));
     }
     found
+}
+
+/// Returns true for a pod whose pool, queue or GPU type is wrong already.
+fn has_no_place(pod: &PodTemplate<'_>, known: &[Diagnostic]) -> bool {
+    let codes = [Code::UnknownPool, Code::NoQueue, Code::GpuOfPod];
+    let section = &pod.resource.origin;
+    let mut wrong = known.iter().filter(|found| codes.contains(&found.code));
+    wrong.any(|found| found.fields().any(|field| section.contains(field)))
 }
 
 /// Pods of a section, with what each asks for.
@@ -65,8 +73,11 @@ fn shortages(pools: &Pools<'_>, templates: &[PodTemplate<'_>], context: &Context
     sections
         .retain(|pods| pods.role != Role::Requested && pods.replicas > 0 && !waiting.contains(&pods.path));
     let origin = |pod: &PodTemplate<'_>| pod.resource.origin_of(&pod.path.key("spec"));
-    let by_section: BTreeMap<FieldPath, &PodTemplate<'_>> =
-        templates.iter().map(|pod| (origin(pod), pod)).collect();
+    // What ends makes room for what waits.
+    let ends =
+        |pod: &PodTemplate<'_>| matches!(pod.resource.kind, KindId::Job | KindId::DaskJob | KindId::Check);
+    let stay = templates.iter().filter(|pod| !ends(pod));
+    let by_section: BTreeMap<FieldPath, &PodTemplate<'_>> = stay.map(|pod| (origin(pod), pod)).collect();
     let requirements = |pods: &Pods<'_>| {
         let mut requirements = by_section.get(&pods.path)?.requirements.clone();
         requirements.spread.clear();
@@ -109,10 +120,8 @@ fn shortage(
         most => format!("{most} nodes"),
     };
     let address = &pool.resource.address;
-    let what = format!(
-        "{left} of {all} Pods can never be scheduled: `{address}` ends at {ends}, they need {}",
-        needed.nodes
-    );
+    let what =
+        format!("{left} of {all} Pods find no node: `{address}` ends at {ends}, they need {}", needed.nodes);
     let mut finding = Diagnostic::warning(Code::PoolTooSmall, what);
     for of in here {
         let pods =
@@ -122,10 +131,7 @@ fn shortage(
     let size = ["autoscaling", "initialNodeCount", "nodeCount"];
     let size = size.into_iter().find(|key| !pool.resource.body[*key].is_null()).unwrap_or_default();
     let place = pool.resource.origin_of(&FieldPath::keys([size]));
-    let help = format!(
-        "apply waits for them until its deadline; use {} nodes, a larger machine type, or fewer Pods",
-        needed.nodes
-    );
+    let help = format!("use {} nodes, a larger machine type, or fewer Pods", needed.nodes);
     Some(finding.at_value(place, format!("ends at {ends}")).help(help))
 }
 
@@ -142,9 +148,9 @@ fn role(pod: &PodTemplate<'_>) -> &'static str {
 }
 
 /// A warning: whether the pod fits is only known once such a node is there.
-fn near(pod: &PodTemplate<'_>, pool: &PoolNodes<'_>, margins: &[Margin]) -> Diagnostic {
+fn near(pod: &PodTemplate<'_>, pool: &PoolNodes<'_>, margins: &[Margin], pools: &Pools<'_>) -> Diagnostic {
     let what = format!(
-        "{} of `{}` takes all that a node of `{}` is expected to have: only the node itself tells if it fits",
+        "{} of `{}` asks for about all that a node of `{}` has: only a running node tells if it fits",
         role(pod),
         pod.resource.address,
         pool.resource.address
@@ -158,7 +164,8 @@ fn near(pod: &PodTemplate<'_>, pool: &PoolNodes<'_>, margins: &[Margin]) -> Diag
         let free = format!("about {} are free on a new node", resource.text(*free));
         finding = finding.at_value(place_of_size(pool, resource), free);
     }
-    finding.help("ask for 2 % less, or take a larger machine type")
+    let shorts: Vec<(&Amount, i64)> = margins.iter().map(|margin| (&margin.resource, margin.free)).collect();
+    finding.help(larger(pod, pool, pools, &shorts))
 }
 
 /// An error, or a warning where others may change the pod before it is scheduled.
@@ -180,7 +187,13 @@ fn impossible(
         None => "no node".to_owned(),
     };
     let what = format!("{nodes} takes {} of `{}`", role(pod), pod.resource.address);
-    let finding = if is_of_section(pod) { Diagnostic::error } else { Diagnostic::warning };
+    // A live pool has the taints of its creation, and what ran once stays in the file.
+    let gpu_taint =
+        |refusal: &Refusal| matches!(&refusal.reason, Reason::Taint { taint } if taint.key == GPU);
+    let is_tainted = refused.iter().any(|(_, refusals)| refusals.iter().all(gpu_taint));
+    let runs_once = matches!(pod.resource.recreation, Recreation::Once { .. });
+    let finding =
+        if is_of_section(pod) && !is_tainted && !runs_once { Diagnostic::error } else { Diagnostic::warning };
     let mut finding = finding(Code::NoNodeForPod, what);
     let mut asked = BTreeSet::new();
     for refusal in refused.iter().flat_map(|(_, refusals)| refusals) {
@@ -402,31 +415,37 @@ fn larger(
     pools: &Pools<'_>,
     shorts: &[(&Amount, i64)],
 ) -> String {
-    let left: Vec<String> = shorts.iter().filter_map(|(resource, free)| at_most(resource, *free)).collect();
+    let at_most = |(resource, free): &(&Amount, i64)| at_most(resource, pools.sure(pool, resource, *free));
+    let left: Vec<String> = shorts.iter().filter_map(at_most).collect();
     let less = listed(left.iter().map(String::as_str), "and").replace('`', "");
-    let pod = without_taints(&pod.requirements);
-    let larger = match pools.smallest_machine(pool, &pod) {
-        Some(machine) => Some(format!("machine_type = \"{}\"", machine.name)),
-        None => pools.smallest_disk(pool, &pod).map(|size| format!("disk_size_gb = {size}")),
-    };
+    let larger = pools.enlarged(pool, &without_demands(&pod.requirements)).map(|(machine, disk)| {
+        let machine = machine.map(|machine| format!("`machine_type = \"{machine}\"`"));
+        let disk = disk.map(|size| format!("`disk_size_gb = {size}`"));
+        machine.into_iter().chain(disk).collect::<Vec<_>>().join(" and ")
+    });
     match (larger, less.is_empty()) {
-        (Some(larger), true) => format!("set `{larger}` in `{}`", pool.resource.address),
+        (Some(larger), true) => format!("set {larger} in `{}`", pool.resource.address),
         (Some(larger), false) => {
-            format!("set `{larger}` in `{}`, or ask for at most {less}", pool.resource.address)
+            format!("set {larger} in `{}`, or ask for at most {less}", pool.resource.address)
         }
         (None, true) => "ask for less: no machine of this family is large enough".to_owned(),
         (None, false) => format!("ask for at most {less}: no machine of this family is large enough"),
     }
 }
 
-/// A pod that no taint keeps off: its size is in question.
-fn without_taints(pod: &PodRequirements) -> PodRequirements {
-    PodRequirements { tolerations: vec![fit::Toleration::everything()], ..pod.clone() }
+/// A pod without taints and labels in its way: its size is in question.
+fn without_demands(pod: &PodRequirements) -> PodRequirements {
+    PodRequirements {
+        tolerations: vec![fit::Toleration::everything()],
+        node_selector: BTreeMap::new(),
+        node_terms: None,
+        spread: Vec::new(),
+        ..pod.clone()
+    }
 }
 
-/// Returns an amount of a resource that surely fits: 2 % below what is expected to be free, rounded down to a tenth.
-fn at_most(resource: &Amount, free: i64) -> Option<String> {
-    let sure = free - free / 50;
+/// Returns an amount of a resource, rounded down to a tenth.
+fn at_most(resource: &Amount, sure: i64) -> Option<String> {
     let (unit, name) = match resource {
         Amount::Cpu => (1000, " CPUs"),
         Amount::Memory => (1 << 30, "Gi of memory"),

@@ -265,7 +265,7 @@ impl Section for NodePool {
     }
 }
 
-/// Kinds of pools, by when their nodes are created for provisioning requests. It follows from the capacity options alone.
+/// The time at which nodes of a pool are created for provisioning requests. It follows from the capacity options alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForRequests {
     Never,

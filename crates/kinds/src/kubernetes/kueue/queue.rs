@@ -35,7 +35,7 @@ const NO_QUOTA_LIMIT: (&str, &str) = ("10k", "10000Gi");
 /// Seconds until an object of Kueue counts as stuck: its manager may be starting.
 const DEADLINE: u32 = 300;
 
-/// All kinds of Kueue's API: flavors, checks and queues.
+/// All objects of Kueue's API: flavors, checks and queues.
 pub const KIND: Kind = Kind {
     rank: 45,
     compare: Compare::Kubernetes(effect),
