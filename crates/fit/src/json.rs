@@ -1,11 +1,12 @@
 //! Ways into JSON values that know their place. What is absent or null is empty, as in Go; a value of another type than Kubernetes takes
 //! is [`Unreadable`], as kube-apiserver refuses it: `nodeSelector: { spot: true }` without quotes.
 
+use std::collections::BTreeMap;
+
 use model::address::FieldPath;
 use serde_json::{Map, Value};
 
 use crate::error::Unreadable;
-use crate::labels::Labels;
 
 static NULL: Value = Value::Null;
 
@@ -112,7 +113,7 @@ impl<'p, 'v> At<'p, 'v> {
     }
 
     /// An object of texts.
-    pub fn labels(&self) -> Result<Labels, Unreadable> {
+    pub fn labels(&self) -> Result<BTreeMap<String, String>, Unreadable> {
         self.entries()?.map(|(key, value)| Ok((key.to_owned(), value.text()?.to_owned()))).collect()
     }
 }

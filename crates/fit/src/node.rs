@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::json::text;
-use crate::labels::{Labels, labels};
+use crate::labels::{Labels, any_term, labels};
 use crate::pod::{HostPort, PodRequirements};
 use crate::resources::Amounts;
 use crate::taints::Taint;
@@ -68,6 +68,14 @@ impl Node {
     /// Ports that its pods take.
     pub fn ports(&self) -> &[HostPort] {
         &self.ports
+    }
+}
+
+impl PodRequirements {
+    /// Returns true if its node selector and its required node affinity allow a node.
+    pub fn selects(&self, node: &Node) -> bool {
+        self.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value))
+            && self.node_terms.as_ref().is_none_or(|terms| any_term(terms, &node.labels, &node.name))
     }
 }
 

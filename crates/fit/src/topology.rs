@@ -6,16 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cluster::Cluster;
-use crate::labels::{Labels, any_term};
+use crate::labels::Labels;
 use crate::node::Node;
 use crate::pod::{PodRequirements, PodTerm, Spread};
 use crate::taints::untolerated;
-
-/// Returns true if the pod's node selector and required node affinity allow a node.
-pub fn allows(pod: &PodRequirements, node: &Node) -> bool {
-    pod.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value))
-        && pod.node_terms.as_ref().is_none_or(|terms| any_term(terms, &node.labels, &node.name))
-}
 
 /// Pods of one spread constraint by domain.
 pub struct Domains<'a> {
@@ -36,7 +30,7 @@ pub fn domains<'a>(cluster: &'a Cluster, pod: &'a PodRequirements) -> Vec<Domain
         .map(|spread| {
             let counts = |node: &&Node| {
                 has_all(node)
-                    && (!spread.honors_affinity || allows(pod, node))
+                    && (!spread.honors_affinity || pod.selects(node))
                     && (!spread.honors_taints || untolerated(&node.taints, &pod.tolerations).is_none())
             };
             let mut pods = BTreeMap::new();

@@ -3,6 +3,7 @@
 //! Source: the constants `ErrReason…` of its plugins (`pkg/scheduler/framework/plugins`), Kubernetes 1.36.
 
 use crate::refusal::{Predicate, Reason, Refusal};
+use crate::resources::Resource;
 
 /// The words of a PreFilter plugin about a claim that no node can help, with their rank: the plugin, then its steps.
 pub fn of_claim(reason: &Reason) -> Option<(u8, String)> {
@@ -45,7 +46,7 @@ const DISK: &str = "node(s) had no available disk";
 fn of_refusal(reason: &Reason) -> String {
     let words = match reason {
         Reason::Gated { gates } => return format!("waiting for scheduling gates: [{}]", gates.join(" ")),
-        Reason::Short { resource: crate::Resource::Pods, .. } => "Too many pods",
+        Reason::Short { resource: Resource::Pods, .. } => "Too many pods",
         Reason::Short { resource, .. } => return format!("Insufficient {resource}"),
         Reason::Cordoned => "node(s) were unschedulable",
         Reason::NodeName { .. } => "node(s) didn't match the requested node name",

@@ -213,6 +213,8 @@ fn lacks(reason: &str) -> String {
         other => match (other.strip_prefix("Insufficient "), taint(other)) {
             (Some(resource), _) => format!("without enough {resource}"),
             (None, Some("node.kubernetes.io/not-ready")) => "not ready yet".to_owned(),
+            // kube-scheduler 1.36 names no taint.
+            (None, Some("(s)")) => "with taints that it does not tolerate".to_owned(),
             (None, Some(taint)) => format!("with the taint {taint}"),
             (None, None) => other.trim_start_matches("node(s) ").to_owned(),
         },
@@ -360,10 +362,7 @@ fn not_scaled(
     }
     if let Some(reason) = find("untolerated taint") {
         let Cause { code, remedies, .. } = tainted(reason, None, context);
-        let what = format!(
-            "a new node of {whose} would have the taint {}, which it does not tolerate",
-            braced(reason)
-        );
+        let what = format!("a new node of {whose} would have {} it does not tolerate", of_taint(reason));
         return Some(cause(code, &what, said, remedies));
     }
     if find("in backoff after failed scale-up").is_some() {
@@ -486,15 +485,19 @@ fn more_nodes(pool: Option<&Pool>, context: &PodContext<'_>) -> String {
     }
 }
 
-/// Returns `nvidia.com/gpu: present` between braces.
-fn braced(reason: &str) -> &str {
-    reason.split_once('{').and_then(|(_, rest)| rest.split('}').next()).unwrap_or(reason)
+/// Returns `nvidia.com/gpu: present` between braces. kube-scheduler 1.36 names no taint: `node(s) had untolerated taint(s)`.
+fn braced(reason: &str) -> Option<&str> {
+    reason.split_once('{').and_then(|(_, rest)| rest.split('}').next())
+}
+
+/// Returns `the taint nvidia.com/gpu: present, which`, to stand before what the pod does not.
+fn of_taint(reason: &str) -> String {
+    braced(reason).map_or_else(|| "taints that".to_owned(), |taint| format!("the taint {taint}, which"))
 }
 
 fn tainted(reason: &str, said: Option<String>, context: &PodContext<'_>) -> Cause {
-    let taint = braced(reason);
-    let key = taint.split(':').next().unwrap_or(taint).trim();
-    let what = format!("the nodes with free capacity have the taint {taint}, which it does not tolerate");
+    let key = braced(reason).and_then(|taint| taint.split(':').next()).unwrap_or_default().trim();
+    let what = format!("the nodes with free capacity have {} it does not tolerate", of_taint(reason));
     let position = |key: &str| (context.position)(key);
     let remedies = if key == "nvidia.com/gpu" && !context.has_keys {
         let plain = context.pools.iter().filter(|pool| pool.live["config"]["accelerators"][0].is_null());

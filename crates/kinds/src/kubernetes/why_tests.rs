@@ -21,6 +21,10 @@ fn the_schedulers_words_are_told_in_ours() {
             "no node has the labels that it requires",
         ),
         ("0/1 nodes are available: 1 Insufficient cpu.", "no node fits: 1 without enough cpu"),
+        (
+            "0/2 nodes are available: 2 node(s) had untolerated taint(s).",
+            "no node fits: 2 with taints that it does not tolerate",
+        ),
         ("0/1 nodes are available: 1 node(s) had disk conflict.", "no node fits: 1 had disk conflict"),
         ("no nodes available to schedule pods", "the cluster has no nodes"),
         (

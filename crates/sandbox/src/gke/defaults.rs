@@ -10,6 +10,7 @@ use super::path::ClusterId;
 use super::places;
 use super::{derived_fields, machines, versions};
 use crate::kube::object::{fill, text};
+use fit::gke::pool::{Arch, Pool};
 
 /// Scopes of nodes when nobody names any.
 const SCOPES: &[&str] = &[
@@ -247,7 +248,8 @@ fn driver(config: &mut Value) {
 }
 
 /// Taints that GKE adds to a new pool. The GPU taint comes only when a pool without GPUs is there already,
-/// and never later: so it depends on the order of creation.
+/// and never later: so it depends on the order of creation. That of Arm machines comes unless the pool refuses it. Source:
+/// terraform-google-modules/terraform-google-kubernetes-engine 703, and GKE's pages on queued provisioning and on Arm workloads.
 pub(super) fn taints(pool: &mut Value, has_pool_without_gpu: bool) {
     let mut wanted = Vec::new();
     if has_gpu(pool) && has_pool_without_gpu {
@@ -255,6 +257,10 @@ pub(super) fn taints(pool: &mut Value, has_pool_without_gpu: bool) {
     }
     if pool["queuedProvisioning"]["enabled"] == true {
         wanted.push(("cloud.google.com/gke-queued", "true"));
+    }
+    let read = Pool::read(pool);
+    if read.arch_taint && Arch::of(&read.machine_type) == Arch::Arm64 {
+        wanted.push(("kubernetes.io/arch", "arm64"));
     }
     for (key, value) in wanted {
         let taint = json!({ "key": key, "value": value, "effect": "NO_SCHEDULE" });

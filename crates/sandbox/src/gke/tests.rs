@@ -165,6 +165,21 @@ fn the_gpu_taint_depends_on_the_order_of_pools() {
 }
 
 #[test]
+fn arm_machines_are_tainted_unless_the_pool_refuses_it() {
+    let mut bench = Bench::with_cluster();
+    let arm = |name: &str, behavior: &str| {
+        let config =
+            json!({"machineType": "t2a-standard-2", "taintConfig": {"architectureTaintBehavior": behavior}});
+        json!({"nodePool": {"name": name, "initialNodeCount": 0, "config": config}})
+    };
+    bench.done("POST", &format!("{C}/nodePools"), arm("arm", "ARM"));
+    bench.done("POST", &format!("{C}/nodePools"), arm("open", "NONE"));
+    let taint = json!([{"key": "kubernetes.io/arch", "value": "arm64", "effect": "NO_SCHEDULE"}]);
+    assert_eq!(bench.pool("arm")["config"]["taints"], taint);
+    assert_eq!(bench.pool("open")["config"]["taints"], Value::Null);
+}
+
+#[test]
 fn an_unset_driver_is_the_default_one_from_a_version_on() {
     let mut bench = Bench::new();
     for (name, version, want) in [

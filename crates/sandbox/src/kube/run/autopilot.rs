@@ -18,7 +18,7 @@ use super::claim::{GROUP, RESOURCE};
 use super::idle::{Idle, Unneeded, holds};
 use super::nodes::{ACCELERATOR_LABEL, POOL_LABEL};
 use super::round::PoolView;
-use super::scheduler::{Host, requests};
+use super::scheduler::{Hosts, asks, requests, surroundings_of};
 use crate::clock::Scale;
 use model::catalog::{self, Attach};
 
@@ -132,10 +132,12 @@ impl Provision {
             let node = zone.as_ref().map_or_else(|| template(view), |zone| template_in(view, zone));
             nodes.extend((0..*count).map(|_| node.clone()));
         }
-        let mut more = lacking(&pods, &nodes).0;
+        let around = surroundings_of(cluster);
+        let mut more = lacking(&pods, &nodes, &around).0;
         let waiting = requests_that_wait(cluster);
-        for spec in waiting.iter().filter(|spec| !pools.iter().any(|view| takes_requests_for(view, spec))) {
-            if let Some(open) = fitting(spec) {
+        let takes = |pod: &Value| pools.iter().any(|view| takes_requests_for(view, pod, &around));
+        for pod in waiting.iter().filter(|pod| !takes(pod)) {
+            if let Some(open) = fitting(pod, &around) {
                 more.insert(Machine { queued: true, ..open.machine }, 0);
             }
         }
@@ -158,14 +160,18 @@ fn requests_that_wait(cluster: &Cluster) -> Vec<Value> {
         let template = templates
             .iter()
             .find(|template| name(template) == named && namespace(template) == namespace(request))?;
-        Some(as_on_requested_nodes(&template["template"]["spec"]))
+        let mut pod = template["template"].clone();
+        pod["spec"] = as_on_requested_nodes(&pod["spec"]);
+        pod["metadata"]["namespace"] = template["metadata"]["namespace"].clone();
+        Some(pod)
     });
     specs.collect()
 }
 
-fn takes_requests_for(view: &PoolView, spec: &Value) -> bool {
+fn takes_requests_for(view: &PoolView, pod: &Value, around: &fit::Cluster) -> bool {
     let node = template(view);
-    is_queued(view) && !view.deleting && Host::all(&[&node], &[]).iter().any(|host| host.filter(spec).is_ok())
+    let takes = || Hosts::new(&[&node], &[], around.clone()).first(&asks(pod), [0]).is_some();
+    is_queued(view) && !view.deleting && takes()
 }
 
 /// The nodes as they will be, and those that their pools still lack.
@@ -180,19 +186,23 @@ fn with_those_on_their_way(live: &[&Value], pools: &[PoolView]) -> Vec<Value> {
 }
 
 /// The machines that pods lack which none of the nodes takes, and the nodes that take the others.
-fn lacking(pods: &[&Value], nodes: &[Value]) -> (BTreeMap<Machine, u32>, BTreeSet<String>) {
+fn lacking(
+    pods: &[&Value],
+    nodes: &[Value],
+    around: &fit::Cluster,
+) -> (BTreeMap<Machine, u32>, BTreeSet<String>) {
     let all: Vec<&Value> = nodes.iter().collect();
-    let mut hosts = Host::all(&all, pods);
+    let mut hosts = Hosts::new(&all, pods, around.clone());
     let mut taken = BTreeSet::new();
     let mut opened: Vec<Opened<'_>> = Vec::new();
     for pod in pods.iter().filter(|pod| is_unschedulable(pod)) {
-        let spec = &pod["spec"];
-        if let Some(index) = (0..hosts.len()).find(|index| hosts[*index].filter(spec).is_ok()) {
-            hosts[index].take(spec);
+        let asked = asks(pod);
+        if let Some(index) = hosts.first(&asked, 0..hosts.len()) {
+            hosts.take(index, &asked, &pod["spec"]);
             taken.insert(name(&nodes[index]).to_owned());
-        } else if let Some(open) = opened.iter_mut().find(|open| open.takes(spec)) {
-            open.specs.push(spec);
-        } else if let Some(new) = fitting(spec) {
+        } else if let Some(open) = opened.iter_mut().find(|open| open.takes(pod, around)) {
+            open.pods.push(pod);
+        } else if let Some(new) = fitting(pod, around) {
             opened.push(new);
         }
     }
@@ -208,7 +218,8 @@ impl Idle {
     pub fn demand(&mut self, cluster: &Cluster, pools: &[PoolView], now: Timestamp, clock: &Scale) -> Demand {
         let pods: Vec<&Value> = cluster.list("", "pods").map(|(_, pod)| pod).collect();
         let live: Vec<&Value> = cluster.list("", "nodes").map(|(_, node)| node).collect();
-        let (more, taken) = lacking(&pods, &with_those_on_their_way(&live, pools));
+        let around = surroundings_of(cluster);
+        let (more, taken) = lacking(&pods, &with_those_on_their_way(&live, pools), &around);
         let needed: BTreeSet<String> = pods.iter().filter_map(|pod| holds(pod)).chain(taken).collect();
         Demand { more, idle: self.unneeded(&live, &needed, pools, now, clock) }
     }
@@ -232,29 +243,28 @@ impl Idle {
 struct Opened<'p> {
     machine: Machine,
     node: Value,
-    specs: Vec<&'p Value>,
+    pods: Vec<&'p Value>,
 }
 
 impl Opened<'_> {
-    fn takes(&self, spec: &Value) -> bool {
-        let mut hosts = Host::all(&[&self.node], &[]);
-        hosts.iter_mut().any(|host| {
-            self.specs.iter().for_each(|spec| host.take(spec));
-            host.filter(spec).is_ok()
-        })
+    fn takes(&self, pod: &Value, around: &fit::Cluster) -> bool {
+        let mut host = Hosts::new(&[&self.node], &[], around.clone());
+        self.pods.iter().for_each(|pod| host.take(0, &asks(pod), &pod["spec"]));
+        host.first(&asks(pod), [0]).is_some()
     }
 }
 
 /// The smallest machine that takes a pod.
-fn fitting(spec: &Value) -> Option<Opened<'_>> {
+fn fitting<'p>(pod: &'p Value, around: &fit::Cluster) -> Option<Opened<'p>> {
+    let spec = &pod["spec"];
     let selected = |label: &str| spec["nodeSelector"][label].as_str();
     let gpus = requests(spec).get("nvidia.com/gpu").copied().unwrap_or(0) / 1000;
     let (spot, class) = (selected(SPOT_LABEL) == Some("true"), selected(CLASS_LABEL).map(str::to_owned));
     let machines = machines(selected(ACCELERATOR_LABEL), u32::try_from(gpus).unwrap_or(u32::MAX));
     machines.into_iter().find_map(|(machine_type, gpus)| {
         let machine = Machine { machine_type, gpus, spot, class: class.clone(), queued: false };
-        let open = Opened { node: machine.node(), machine, specs: Vec::new() };
-        open.takes(spec).then(|| Opened { specs: vec![spec], ..open })
+        let open = Opened { node: machine.node(), machine, pods: Vec::new() };
+        open.takes(pod, around).then(|| Opened { pods: vec![pod], ..open })
     })
 }
 

@@ -14,7 +14,7 @@ use super::events::{Level, emit};
 use super::market::Market;
 use super::nodes::{self, node_object};
 use super::round::{PoolView, Run};
-use super::scheduler::Host;
+use super::scheduler::{Hosts, asks, surroundings, surroundings_of};
 use model::catalog::{self, Capacity};
 
 /// Nodes to be added, by pool, and by zone where it matters in which.
@@ -50,7 +50,7 @@ pub fn missing_nodes(cluster: &Cluster, pools: &[PoolView], market: Market<'_>) 
         }
         for zone in view.target_sizes.keys() {
             let node = template_in(view, zone);
-            let Some(asked) = asked(&node, &waiting) else { continue };
+            let Some(asked) = asked(&node, &waiting, cluster) else { continue };
             let here = market.free(pools, view, zone, asked).most(left);
             left -= here;
             nodes.extend((0..here).map(|_| node.clone()));
@@ -58,20 +58,20 @@ pub fn missing_nodes(cluster: &Cluster, pools: &[PoolView], market: Market<'_>) 
         }
     }
     let all: Vec<&Value> = nodes.iter().collect();
-    let mut hosts = Host::all(&all, &pods);
+    let mut hosts = Hosts::new(&all, &pods, surroundings_of(cluster));
     let mut opened = vec![false; owners.len()];
     for pod in waiting {
-        let spec = &pod["spec"];
-        let fits = |index: &usize| hosts[*index].filter(spec).is_ok();
+        let (asked, spec) = (asks(pod), &pod["spec"]);
         let is_open = |index: &usize| *index < fixed || opened[*index - fixed];
-        if let Some(index) = (0..hosts.len()).filter(is_open).find(fits) {
-            hosts[index].take(spec);
+        if let Some(index) = hosts.first(&asked, (0..hosts.len()).filter(is_open)) {
+            hosts.take(index, &asked, spec);
             continue;
         }
         let price = |index: &usize| price(owners[*index - fixed].0);
-        let new = (fixed..hosts.len()).filter(fits).min_by(|one, other| price(one).total_cmp(&price(other)));
+        let new =
+            hosts.taking(&asked, fixed..hosts.len()).min_by(|one, other| price(one).total_cmp(&price(other)));
         if let Some(index) = new {
-            hosts[index].take(spec);
+            hosts.take(index, &asked, spec);
             opened[index - fixed] = true;
             let (view, zone) = owners[index - fixed];
             *missing.entry((pool_name(view).to_owned(), zone.cloned())).or_default() += 1;
@@ -96,26 +96,28 @@ pub(super) fn run(run: &mut Run<'_>) {
         run.objects("", "nodes").into_iter().map(|node| as_it_will_be(node, run.pools)).collect();
     let scaled: Vec<&PoolView> = run.pools.iter().filter(|view| is_scaled(view)).collect();
     let templates: Vec<Value> = scaled.iter().map(|view| template(view)).collect();
-    let there = Host::all(&coming.iter().collect::<Vec<_>>(), &pods);
-    let new = Host::all(&templates.iter().collect::<Vec<_>>(), &[]);
+    let around = surroundings(|group, resource| run.objects(group, resource));
+    let there = Hosts::new(&coming.iter().collect::<Vec<_>>(), &pods, around.clone());
+    let new = Hosts::new(&templates.iter().collect::<Vec<_>>(), &[], around);
     let mut told = Vec::new();
     for pod in waiting {
-        let spec = &pod["spec"];
+        let asked = asks(pod);
         let mut reasons: BTreeMap<String, u32> = BTreeMap::new();
-        let mut takes = there.iter().any(|host| host.filter(spec).is_ok());
-        for (view, host) in scaled.iter().zip(&new) {
+        let mut takes = there.first(&asked, 0..there.len()).is_some();
+        for (index, view) in scaled.iter().enumerate() {
             // Nodes that are on their way have room for some of the pods that wait.
             let on_their_way =
                 coming.iter().filter(|node| label(node, nodes::POOL_LABEL) == pool_name(view)).count()
                     < usize::try_from(size(view)).unwrap_or_default();
-            let refused = match host.filter(spec) {
-                Ok(()) if free_nodes(view) > 0 || on_their_way => {
+            let words = new.words(&asked, index);
+            let refused = match words.is_empty() {
+                true if free_nodes(view) > 0 || on_their_way => {
                     takes = true;
                     continue;
                 }
                 _ if free_nodes(view) == 0 => vec!["max node group size reached".to_owned()],
-                Ok(()) => continue,
-                Err(refusal) => refusal.into_reasons(),
+                true => continue,
+                false => words,
             };
             refused.into_iter().for_each(|reason| *reasons.entry(reason).or_default() += 1);
         }
@@ -143,9 +145,9 @@ pub(super) fn run(run: &mut Run<'_>) {
 const NOT_SCALED: &str = "NotTriggerScaleUp";
 
 /// Since when a pod has waited for such a node.
-fn asked(node: &Value, waiting: &[&Value]) -> Option<Timestamp> {
-    let host = Host::all(&[node], &[]).pop()?;
-    let fitting = waiting.iter().filter(|pod| host.filter(&pod["spec"]).is_ok());
+fn asked(node: &Value, waiting: &[&Value], cluster: &Cluster) -> Option<Timestamp> {
+    let host = Hosts::new(&[node], &[], surroundings_of(cluster));
+    let fitting = waiting.iter().filter(|pod| host.first(&asks(pod), [0]).is_some());
     fitting.filter_map(|pod| text(pod, "/metadata/creationTimestamp").parse().ok()).min()
 }
 
@@ -210,7 +212,7 @@ fn finish(node: &mut Value, view: &PoolView) {
     if let Some(Value::Array(taints)) = node.pointer_mut("/spec/taints") {
         taints.retain(|taint| taint["key"] != nodes::NOT_READY);
     }
-    let gpus = nodes::gpus(&view.pool["config"]);
+    let gpus = nodes::gpus(&view.pool);
     if gpus > 0 {
         node["status"]["allocatable"]["nvidia.com/gpu"] = json!(gpus.to_string());
     }
@@ -308,7 +310,7 @@ mod tests {
                 (text(event, "/involvedObject/name"), text(event, "/message"), count)
             })
             .collect();
-        let taint = "pod didn't trigger scale-up: 1 node(s) had untolerated taint {nvidia.com/gpu: present}";
+        let taint = "pod didn't trigger scale-up: 1 node(s) had untolerated taint(s)";
         assert_eq!(told, [("plain", taint, 1)]);
     }
 

@@ -3,6 +3,7 @@
 //! Recalled from `pkg/controller/daemon` (`daemon_controller.go`, `update.go`); objects are compared with
 //! those of a real control plane (Kubernetes 1.36) by `control_plane::sandbox_equality`.
 
+use fit::{Effect, Node, PodRequirements, Taint};
 use serde_json::{Value, json};
 
 use super::super::object::{
@@ -10,7 +11,7 @@ use super::super::object::{
 };
 use super::events::{self, Level};
 use super::round::Run;
-use super::select::{node_allowed, tolerated, untolerated};
+use super::scheduler::asks;
 use super::workloads::{MANAGER, is_ready, pod, pods_of, share};
 
 const HASH_LABEL: &str = "controller-revision-hash";
@@ -19,6 +20,7 @@ const GENERATION_LABEL: &str = "pod-template-generation";
 /// One round over all DaemonSets.
 pub fn run(run: &mut Run<'_>) {
     let nodes = run.objects("", "nodes");
+    let nodes: Vec<(&Value, Node)> = nodes.into_iter().map(|node| (node, Node::read(node))).collect();
     for set in run.objects("apps", "daemonsets") {
         if is_deleted(set) {
             continue;
@@ -55,16 +57,16 @@ fn daemon_template(set: &Value, hash: &str) -> Value {
 }
 
 /// Returns two flags: the set's pod should be placed on a node, and it may stay there.
-fn places(template: &Value, node: &Value) -> (bool, bool) {
-    let spec = &template["spec"];
-    let tolerations = list(spec, "/tolerations");
-    let cordon = json!({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"});
-    let cordoned = node["spec"]["unschedulable"] == true && !tolerated(&cordon, tolerations);
-    let allowed = node_allowed(spec, node);
-    let starts =
-        allowed && !cordoned && untolerated(node, tolerations, &["NoSchedule", "NoExecute"]).is_none();
-    let stays = allowed && untolerated(node, tolerations, &["NoExecute"]).is_none();
-    (starts, stays)
+fn places(pod: &PodRequirements, node: &Node) -> (bool, bool) {
+    let tolerates = |taint: &Taint| pod.tolerations.iter().any(|one| one.tolerates(taint));
+    let is_off = |effects: &[Effect]| {
+        node.taints.iter().any(|taint| effects.contains(&taint.effect) && !tolerates(taint))
+    };
+    let cordon = Taint::no_schedule("node.kubernetes.io/unschedulable", "");
+    let is_open = !node.unschedulable || tolerates(&cordon);
+    let starts = is_open && !is_off(&[Effect::NoSchedule, Effect::NoExecute]);
+    let allowed = pod.selects(node);
+    (allowed && starts, allowed && !is_off(&[Effect::NoExecute]))
 }
 
 /// The node that a daemon pod is made for or sits on.
@@ -80,15 +82,16 @@ fn node_of(pod: &Value) -> &str {
     )
 }
 
-fn step(run: &mut Run<'_>, set: &Value, nodes: &[&Value]) {
+fn step(run: &mut Run<'_>, set: &Value, nodes: &[(&Value, Node)]) {
     let hash = template_hash(&set["spec"]["template"], 0);
     let template = daemon_template(set, &hash);
     let pods = pods_of(run, set);
     let unavailable = &set["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"];
     let mut counts = Counts::default();
     let mut outdated: Vec<&Value> = Vec::new();
-    for node in nodes {
-        let (starts, stays) = places(&template, node);
+    let asked = asks(&template);
+    for (node, read) in nodes {
+        let (starts, stays) = places(&asked, read);
         let here: Vec<&Value> = pods.iter().copied().filter(|pod| node_of(pod) == name(node)).collect();
         let living: Vec<&Value> = here.iter().copied().filter(|pod| !is_deleted(pod)).collect();
         counts.desired += i64::from(starts);

@@ -17,7 +17,7 @@ use super::market;
 use super::nodes::{POOL_LABEL, zone_of};
 use super::provisioning::{coming_to, is_coming, pods_of};
 use super::round::PoolView;
-use super::scheduler::Host;
+use super::scheduler::{Hosts, asks, surroundings_of};
 use crate::clock::Scale;
 
 /// A node on which nothing runs stays for so many seconds of the service. Source: the cluster autoscaler's default.
@@ -114,7 +114,7 @@ impl Idle {
                 idle.push(node);
             }
         }
-        wanted(&mut idle, &pods, pools);
+        wanted(&mut idle, &pods, pools, cluster);
         for unneeded in self.long(&idle, now, clock) {
             let view = pools.iter().find(|view| pool_name(view) == unneeded.pool);
             let gone = over.iter().filter(|other| other.pool == unneeded.pool).count();
@@ -129,7 +129,7 @@ impl Idle {
 
 /// Leaves out nodes that pods wait for: whoever binds them may be slower than the clock here. A pod behind a gate waits for whoever
 /// opens it, and the cluster autoscaler does not count it. Source: `Pod Scheduling Readiness` of Kubernetes.
-fn wanted(idle: &mut Vec<&Value>, pods: &[&Value], pools: &[PoolView]) {
+fn wanted(idle: &mut Vec<&Value>, pods: &[&Value], pools: &[PoolView], cluster: &Cluster) {
     let waiting = |pod: &&&Value| {
         let is_free = text(pod, "/spec/nodeName").is_empty() && list(pod, "/spec/schedulingGates").is_empty();
         is_free && !is_deleted(pod) && !is_finished(pod)
@@ -140,11 +140,12 @@ fn wanted(idle: &mut Vec<&Value>, pods: &[&Value], pools: &[PoolView]) {
     }
     let nodes: Vec<Value> = idle.iter().map(|node| as_it_will_be(node, pools)).collect();
     let all: Vec<&Value> = nodes.iter().collect();
-    let mut hosts = Host::all(&all, &[]);
+    let mut hosts = Hosts::new(&all, &[], surroundings_of(cluster));
     let mut taken = BTreeSet::new();
     for pod in waiting {
-        if let Some(index) = (0..hosts.len()).find(|index| hosts[*index].filter(&pod["spec"]).is_ok()) {
-            hosts[index].take(&pod["spec"]);
+        let asked = asks(pod);
+        if let Some(index) = hosts.first(&asked, 0..hosts.len()) {
+            hosts.take(index, &asked, &pod["spec"]);
             taken.insert(name(&nodes[index]));
         }
     }

@@ -21,7 +21,6 @@ pub mod idle;
 mod jobs;
 mod kueue;
 pub mod logs;
-mod machine;
 pub mod market;
 mod nodes;
 mod pods;

@@ -10,10 +10,10 @@ use super::super::object::{
     text, time, uid,
 };
 use super::events;
-use super::machine::{self, Shape};
 use super::round::{PoolView, Run};
 use super::stages::stages;
-use model::catalog;
+use fit::gke::pool::{Features, Gpus, Pool};
+use fit::{Taint, gke};
 
 /// The field manager that registers nodes and writes their status.
 const KUBELET: &str = "kubelet";
@@ -179,20 +179,16 @@ pub fn node_object(view: &PoolView, zone: &str, name: &str) -> Value {
     let pool = &view.pool;
     let config = &pool["config"];
     let project = text(pool, "/selfLink").split("/projects/").nth(1).and_then(|rest| rest.split('/').next());
-    let mut labels = system_labels(view, zone, name);
     let own = own_labels(pool);
-    labels.extend(own.iter().map(|(key, value)| (key.clone(), value.clone())));
-    let mut taints = own_taints(pool);
-    let taints_applied = taints_text(&taints);
+    let taints_applied = taints_text(&own_taints(pool));
+    let (made, capacity) = made(pool, zone, name);
+    let mut taints: Vec<Value> = made.taints.iter().map(taint_of).collect();
     taints.push(json!({"key": NOT_READY, "effect": "NoSchedule"}));
-    let machine_type = machine_type(config);
-    let capacity = capacity(config, pool, machine::shape(machine_type));
-    let allocatable = allocatable(config, pool, machine_type, machine::shape(machine_type));
     let version = text(pool, "/version");
     json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {
-            "name": name, "labels": labels,
+            "name": name, "labels": made.labels,
             "annotations": {
                 "container.googleapis.com/instance_id": instance_id(name),
                 LABELS_APPLIED: labels_text(&own),
@@ -202,10 +198,10 @@ pub fn node_object(view: &PoolView, zone: &str, name: &str) -> Value {
         },
         "spec": {"providerID": format!("gce://{}/{zone}/{name}", project.unwrap_or_default()), "taints": taints},
         "status": {
-            "capacity": capacity, "allocatable": allocatable,
+            "capacity": amounts(&capacity, Cpus::Whole), "allocatable": amounts(&made.allocatable, Cpus::Thousandths),
             "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
             "nodeInfo": {
-                "architecture": architecture(machine_type), "operatingSystem": "linux",
+                "architecture": made.labels.get("kubernetes.io/arch"), "operatingSystem": "linux",
                 "osImage": os_image(text(config, "/imageType")),
                 "kernelVersion": "6.6.97+", "containerRuntimeVersion": "containerd://2.0.6",
                 "kubeletVersion": format!("v{version}"), "kubeProxyVersion": "",
@@ -235,19 +231,6 @@ fn machine_of(node: &Value) -> Value {
     json!([labels, capacity, info["kubeletVersion"], info["osImage"]])
 }
 
-fn machine_type(config: &Value) -> &str {
-    match text(config, "/machineType") {
-        "" => "e2-medium",
-        machine_type => machine_type,
-    }
-}
-
-/// `tau` and `c4a` machines are ARM.
-fn architecture(machine_type: &str) -> &'static str {
-    let family = machine_type.split('-').next().unwrap_or_default();
-    if matches!(family, "t2a" | "c4a" | "n4a" | "a4x") { "arm64" } else { "amd64" }
-}
-
 fn os_image(image_type: &str) -> &'static str {
     if image_type.to_ascii_uppercase().starts_with("UBUNTU") {
         "Ubuntu 24.04.3 LTS"
@@ -268,136 +251,65 @@ fn instance_id(name: &str) -> String {
     format!("{:019}", number % 9_000_000_000_000_000_000 + 1_000_000_000_000_000_000)
 }
 
-/// The labels that GKE and the cloud provider put on a node.
-fn system_labels(view: &PoolView, zone: &str, name: &str) -> BTreeMap<String, Value> {
-    let config = &view.pool["config"];
-    let machine_type = machine_type(config);
-    let region = zone.rsplit_once('-').map_or(zone, |(region, _)| region);
-    let family = machine_type.split('-').next().unwrap_or_default();
-    let ubuntu = text(config, "/imageType").to_ascii_uppercase().starts_with("UBUNTU");
-    let disk = match text(config, "/diskType") {
-        "" => "pd-balanced",
-        disk => disk,
+/// Returns the node that GKE makes for a pool, and its capacity. Machines and partitions that nobody knows count as GKE's default and as
+/// none.
+fn made(pool: &Value, zone: &str, name: &str) -> (fit::Node, fit::Amounts) {
+    let read = Pool::read(pool);
+    let of = |pool: &Pool| {
+        let node = gke::node(pool, zone, name, Features::default()).ok()?;
+        Some((node, gke::capacity(pool).ok()?))
     };
-    let pods = max_pods(&view.pool).to_string();
-    let arch = architecture(machine_type);
-    let mut labels: BTreeMap<&str, &str> = BTreeMap::from([
-        ("beta.kubernetes.io/arch", arch),
-        ("beta.kubernetes.io/instance-type", machine_type),
-        ("beta.kubernetes.io/os", "linux"),
-        ("cloud.google.com/gke-boot-disk", disk),
-        ("cloud.google.com/gke-container-runtime", "containerd"),
-        ("cloud.google.com/gke-logging-variant", "DEFAULT"),
-        ("cloud.google.com/gke-max-pods-per-node", pods.as_str()),
-        ("cloud.google.com/gke-nodepool", text(&view.pool, "/name")),
-        ("cloud.google.com/gke-os-distribution", if ubuntu { "ubuntu" } else { "cos" }),
-        ("cloud.google.com/gke-provisioning", provisioning(config)),
-        ("cloud.google.com/gke-stack-type", "IPV4"),
-        ("cloud.google.com/machine-family", family),
-        ("failure-domain.beta.kubernetes.io/region", region),
-        ("failure-domain.beta.kubernetes.io/zone", zone),
-        ("kubernetes.io/arch", arch),
-        ("kubernetes.io/hostname", name),
-        ("kubernetes.io/os", "linux"),
-        ("node.kubernetes.io/instance-type", machine_type),
-        ("topology.gke.io/zone", zone),
-        ("topology.kubernetes.io/region", region),
-        ("topology.kubernetes.io/zone", zone),
-    ]);
-    for (field, key) in [
-        ("spot", "cloud.google.com/gke-spot"),
-        ("preemptible", "cloud.google.com/gke-preemptible"),
-        ("flexStart", "cloud.google.com/gke-flex-start"),
-    ] {
-        if config[field] == true {
-            labels.insert(key, "true");
+    let unpartitioned =
+        Pool { gpus: read.gpus.clone().map(|gpus| Gpus { partition: None, ..gpus }), ..read.clone() };
+    let unknown = || {
+        let (mut node, capacity) =
+            of(&Pool { machine_type: "e2-medium".to_owned(), ..unpartitioned.clone() })?;
+        for key in ["beta.kubernetes.io/instance-type", "node.kubernetes.io/instance-type"] {
+            node.labels.insert(key.to_owned(), read.machine_type.clone());
         }
-    }
-    let mut labels: BTreeMap<String, Value> =
-        labels.into_iter().map(|(key, value)| (key.to_owned(), json!(value))).collect();
-    labels.extend(gpu_labels(config));
-    labels
-}
-
-fn provisioning(config: &Value) -> &'static str {
-    match (config["spot"] == true, config["preemptible"] == true) {
-        (true, _) => "spot",
-        (_, true) => "preemptible",
-        _ => "standard",
-    }
-}
-
-/// The labels of a GPU node; a node has one type of GPU.
-fn gpu_labels(config: &Value) -> BTreeMap<String, Value> {
-    let mut labels = BTreeMap::new();
-    let Some(accelerator) = list(config, "/accelerators").first() else {
-        return labels;
+        Some((node, capacity))
     };
-    let mut put = |key: &str, value: String| drop(labels.insert(key.to_owned(), json!(value)));
-    put(ACCELERATOR_LABEL, text(accelerator, "/acceleratorType").to_owned());
-    match text(accelerator, "/gpuDriverInstallationConfig/gpuDriverVersion") {
-        "DEFAULT" => put(DRIVER_LABEL, "default".to_owned()),
-        "LATEST" => put(DRIVER_LABEL, "latest".to_owned()),
-        _ => {}
+    let (mut node, capacity) = of(&read).or_else(|| of(&unpartitioned)).or_else(unknown).unwrap_or_default();
+    // GPUs show when their plugin reports them.
+    node.allocatable.extended.clear();
+    // A pool may have both kinds of waiting.
+    if pool["config"]["flexStart"] == true {
+        node.labels.insert("cloud.google.com/gke-flex-start".to_owned(), "true".to_owned());
     }
-    let partition = text(accelerator, "/gpuPartitionSize");
-    if !partition.is_empty() {
-        put("cloud.google.com/gke-gpu-partition-size", partition.to_owned());
-    }
-    let sharing = text(accelerator, "/gpuSharingConfig/gpuSharingStrategy");
-    if !sharing.is_empty() {
-        let clients = integer(&accelerator["gpuSharingConfig"]["maxSharedClientsPerGpu"]).unwrap_or(1);
-        put("cloud.google.com/gke-gpu-sharing-strategy", sharing.to_ascii_lowercase().replace('_', "-"));
-        put("cloud.google.com/gke-max-shared-clients-per-gpu", clients.to_string());
-    }
-    labels
+    (node, capacity)
 }
 
-/// A proto3 JSON integer: int64 comes as a string.
-fn integer(value: &Value) -> Option<i64> {
-    value.as_i64().or_else(|| value.as_str()?.parse().ok())
+/// The way in which CPUs are written.
+#[derive(Clone, Copy)]
+enum Cpus {
+    Whole,
+    Thousandths,
 }
 
-/// How many `nvidia.com/gpu` a node has once its driver is there.
-pub fn gpus(config: &Value) -> i64 {
-    list(config, "/accelerators")
-        .iter()
-        .map(|accelerator| {
-            let count = integer(&accelerator["acceleratorCount"]).unwrap_or(0);
-            let size = text(accelerator, "/gpuPartitionSize");
-            let model = catalog::accelerator(text(accelerator, "/acceleratorType"));
-            let parts = model.and_then(|model| model.mig.get(size)).map_or(1, |parts| i64::from(*parts));
-            let clients = integer(&accelerator["gpuSharingConfig"]["maxSharedClientsPerGpu"]).unwrap_or(1);
-            count * parts * clients.max(1)
-        })
-        .sum()
-}
-
-fn max_pods(pool: &Value) -> i64 {
-    integer(&pool["maxPodsConstraint"]["maxPodsPerNode"]).unwrap_or(110)
-}
-
-fn disk_gb(config: &Value) -> i64 {
-    integer(&config["diskSizeGb"]).or_else(|| integer(&config["bootDisk"]["sizeGb"])).unwrap_or(100)
-}
-
-fn capacity(config: &Value, pool: &Value, shape: Shape) -> Value {
-    let (disk, _) = machine::ephemeral_bytes(disk_gb(config));
+/// Amounts as the kubelet writes them.
+fn amounts(all: &fit::Amounts, cpus: Cpus) -> Value {
+    let (cpu, disk) = match cpus {
+        Cpus::Whole => ((all.cpu / 1000).to_string(), format!("{}Ki", all.ephemeral_storage / 1024)),
+        Cpus::Thousandths => (format!("{}m", all.cpu), all.ephemeral_storage.to_string()),
+    };
     json!({
-        "cpu": shape.cpus.to_string(), "memory": format!("{}Ki", shape.capacity_ki()),
-        "ephemeral-storage": format!("{}Ki", disk / 1024), "pods": max_pods(pool).to_string(),
+        "cpu": cpu, "memory": format!("{}Ki", all.memory / 1024), "ephemeral-storage": disk, "pods": all.pods.to_string(),
         "hugepages-1Gi": "0", "hugepages-2Mi": "0",
     })
 }
 
-fn allocatable(config: &Value, pool: &Value, machine_type: &str, shape: Shape) -> Value {
-    let (_, disk) = machine::ephemeral_bytes(disk_gb(config));
-    json!({
-        "cpu": format!("{}m", shape.allocatable_milli_cpu(machine_type)),
-        "memory": format!("{}Ki", shape.allocatable_ki()),
-        "ephemeral-storage": disk.to_string(), "pods": max_pods(pool).to_string(),
-        "hugepages-1Gi": "0", "hugepages-2Mi": "0",
-    })
+fn taint_of(taint: &Taint) -> Value {
+    let mut out = json!({"key": taint.key, "effect": taint.effect.name()});
+    if !taint.value.is_empty() {
+        out["value"] = json!(taint.value);
+    }
+    out
+}
+
+/// Returns how many `nvidia.com/gpu` a node of a pool has once its driver is there.
+pub fn gpus(pool: &Value) -> i64 {
+    let Some(gpus) = Pool::read(pool).gpus else { return 0 };
+    gpus.allocatable().or_else(|_| Gpus { partition: None, ..gpus }.allocatable()).unwrap_or(0)
 }
 
 /// The pool's own Kubernetes labels.
@@ -408,21 +320,7 @@ fn own_labels(pool: &Value) -> BTreeMap<String, Value> {
 
 /// The pool's taints as Kubernetes writes them.
 fn own_taints(pool: &Value) -> Vec<Value> {
-    let effect = |taint: &Value| match text(taint, "/effect") {
-        "NO_EXECUTE" => "NoExecute",
-        "PREFER_NO_SCHEDULE" => "PreferNoSchedule",
-        _ => "NoSchedule",
-    };
-    list(pool, "/config/taints")
-        .iter()
-        .map(|taint| {
-            let mut out = json!({"key": taint["key"], "effect": effect(taint)});
-            if !text(taint, "/value").is_empty() {
-                out["value"] = taint["value"].clone();
-            }
-            out
-        })
-        .collect()
+    Pool::read(pool).taints.iter().map(taint_of).collect()
 }
 
 fn labels_text(labels: &BTreeMap<String, Value>) -> String {
@@ -512,7 +410,7 @@ fn report(run: &mut Run<'_>, view: &PoolView, node: &Value) {
         }
         return;
     }
-    let gpus = gpus(&view.pool["config"]).to_string();
+    let gpus = gpus(&view.pool).to_string();
     let shown = node.pointer(GPU);
     if gpus != "0"
         && shown.is_none()
@@ -528,7 +426,7 @@ fn report(run: &mut Run<'_>, view: &PoolView, node: &Value) {
 
 /// The GPUs of a node whose device plugin is not imitated either: they show once the driver is there.
 fn report_gpus_alone(run: &mut Run<'_>, view: &PoolView, node: &Value) {
-    let gpus = gpus(&view.pool["config"]).to_string();
+    let gpus = gpus(&view.pool).to_string();
     if gpus != "0"
         && node.pointer(GPU).is_none()
         && has_driver(run, node)

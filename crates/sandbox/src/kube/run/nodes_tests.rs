@@ -80,7 +80,7 @@ fn partitions_and_sharing_multiply_gpus() {
             16,
         ),
     ] {
-        assert_eq!(gpus(&json!({"accelerators": [accelerator]})), want, "{accelerator}");
+        assert_eq!(gpus(&json!({"config": {"accelerators": [accelerator]}})), want, "{accelerator}");
     }
     assert_eq!(gpus(&json!({})), 0);
 }

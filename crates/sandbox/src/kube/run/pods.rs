@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fit::{Effect, Taint, Toleration};
+use model::address::FieldPath;
 use serde_json::{Value, json};
 
 use super::super::object::{
@@ -14,7 +16,7 @@ use super::super::object::{
 use super::events::{self, Level};
 use super::nodes;
 use super::round::Run;
-use super::select::{glob, untolerated};
+use super::select::glob;
 use super::stages::{Fault, Gate, Role, Stage, stages};
 use super::workloads::initial_delay;
 
@@ -38,7 +40,7 @@ pub fn run(run: &mut Run<'_>) {
             None => run.delete_now(key("", "pods", pod)),
             Some(_) if is_finished(pod) => {}
             // The taint eviction controller; tolerations for a time count as forever.
-            Some(node) if untolerated(node, list(pod, "/spec/tolerations"), &["NoExecute"]).is_some() => {
+            Some(node) if is_evicted(pod, node) => {
                 run.delete(key("", "pods", pod));
             }
             Some(node) => {
@@ -54,6 +56,18 @@ pub fn run(run: &mut Run<'_>) {
         if let Some(node) = nodes.get(place).filter(|_| !fresh.is_empty()) {
             note_images(run, node, &fresh);
         }
+    }
+}
+
+/// Returns true if the node has a taint that ends the pod.
+fn is_evicted(pod: &Value, node: &Value) -> bool {
+    let mut taints = Taint::read_all(&node["spec"]["taints"]);
+    taints.retain(|taint| taint.effect == Effect::NoExecute);
+    let tolerations =
+        || Toleration::read_all(&pod["spec"]["tolerations"], &FieldPath::root()).unwrap_or_default();
+    !taints.is_empty() && {
+        let tolerations = tolerations();
+        taints.iter().any(|taint| !tolerations.iter().any(|one| one.tolerates(taint)))
     }
 }
 

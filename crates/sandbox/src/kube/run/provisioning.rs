@@ -20,7 +20,7 @@ use super::claim::{ENDS, GROUP, LONGEST, OWNER, RESOURCE};
 use super::market::{self, Free, Market};
 use super::nodes::{POOL_LABEL, zone_of};
 use super::round::{PoolView, Run};
-use super::scheduler::Host;
+use super::scheduler::{Hosts, asks, surroundings};
 use super::stages::stages;
 
 const AUTOSCALER: &str = "cluster-autoscaler";
@@ -117,7 +117,7 @@ fn accept(run: &mut Run<'_>, request: &Value) {
         let why = format!("podTemplate {}/{named} not found", namespace(request));
         return fail(run, request, "PodTemplateNotFound", &why);
     };
-    match chosen(run.pools, &found["template"]["spec"], pods_of(request)) {
+    match chosen(run, found, pods_of(request)) {
         Err((reason, why)) => fail(run, request, reason, &why),
         Ok(_) => set(
             run,
@@ -135,20 +135,20 @@ fn accept(run: &mut Run<'_>, request: &Value) {
 type Place<'p> = (&'p PoolView, &'p str, u32);
 
 /// Where the nodes of a request can be, each with as many as the pods need.
-fn chosen<'p>(
-    pools: &'p [PoolView],
-    spec: &Value,
-    pods: u64,
-) -> Result<Vec<Place<'p>>, (&'static str, String)> {
-    let spec = as_on_requested_nodes(spec);
+fn chosen<'p>(run: &Run<'p>, template: &Value, pods: u64) -> Result<Vec<Place<'p>>, (&'static str, String)> {
+    let mut pod = template["template"].clone();
+    pod["spec"] = as_on_requested_nodes(&pod["spec"]);
+    pod["metadata"]["namespace"] = template["metadata"]["namespace"].clone();
+    let asked = asks(&pod);
+    let around = surroundings(|group, resource| run.objects(group, resource));
     let (mut places, mut full) = (Vec::new(), Vec::new());
-    for view in pools.iter().filter(|view| is_queued(view) && !view.deleting) {
+    for view in run.pools.iter().filter(|view| is_queued(view) && !view.deleting) {
         for zone in view.target_sizes.keys() {
             let node = template_in(view, zone);
-            let mut hosts = Host::all(&[&node], &[]);
+            let mut host = Hosts::new(&[&node], &[], around.clone());
             let mut each = 0_u64;
-            while each < pods && hosts.first().is_some_and(|host| host.filter(&spec).is_ok()) {
-                hosts.iter_mut().for_each(|host| host.take(&spec));
+            while each < pods && host.first(&asked, [0]).is_some() {
+                host.take(0, &asked, &pod["spec"]);
                 each += 1;
             }
             if each == 0 {
@@ -184,7 +184,7 @@ fn bring(run: &mut Run<'_>, request: &Value, there: bool) {
     let set_of_pods = &request["spec"]["podSets"][0];
     let named = text(set_of_pods, "/podTemplateRef/name");
     let Some(found) = run.get("", "podtemplates", namespace(request), named) else { return };
-    let places = match chosen(run.pools, &found["template"]["spec"], pods_of(request)) {
+    let places = match chosen(run, found, pods_of(request)) {
         Err((reason, why)) => return fail(run, request, reason, &why),
         Ok(places) => places,
     };
@@ -216,7 +216,7 @@ fn bring(run: &mut Run<'_>, request: &Value, there: bool) {
 fn take(run: &mut Run<'_>, request: &Value) {
     let details = &request["status"]["provisioningClassDetails"];
     let view = run.pools.iter().find(|view| details[POOL] == *pool_name(view));
-    let gpus = view.map_or(0, |view| super::nodes::gpus(&view.pool["config"]));
+    let gpus = view.map_or(0, |view| super::nodes::gpus(&view.pool));
     let is_ready = |node: &&Value| {
         let shown = node.pointer("/status/allocatable/nvidia.com~1gpu").is_some();
         is_true(node, "Ready") && (gpus == 0 || shown)

@@ -1,73 +1,97 @@
-//! The scheduler: filters and scores of kube-scheduler's default profile for what this sandbox holds
-//! (node name, taints, node selector and affinity, resources, pod count, required affinity to pods of the same node), in its
-//! order and its words. Other pod affinity and anti-affinity, topology spread, volumes, host ports and preemption are not
-//! imitated.
+//! The scheduler: the filters of kube-scheduler, by the crate `fit`, and the scores of its default profile for taints, node affinity and
+//! free resources. Preemption is not imitated, and no other preferences.
 //!
-//! Recalled from `pkg/scheduler/framework/plugins`.
+//! Nodes of GKE's pools carry GKE's own pods as well: those that are not imitated are counted, and no object shows them.
+//!
+//! Scores recalled from `pkg/scheduler/framework/plugins`.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use fit::gke::pool::{Driver, Features, Gpus, Pool};
+use fit::gke::{self, system};
+use fit::{
+    Bound, Claim, Cluster, Effect, Labels, Node, NodeId, NodeTerm, PodRequirements, Resource, StorageClass,
+    Toleration,
+};
+use model::address::FieldPath;
+use model::quantity::Quantity;
 use serde_json::{Value, json};
 
 use super::super::object::{
     annotation, is_deleted, is_finished, key, label, list, milli, name, namespace, set_condition, text,
 };
+use super::super::store::Cluster as Store;
 use super::claim::{OWNER, consumed};
 use super::events;
+use super::nodes::{ACCELERATOR_LABEL, POOL_LABEL};
 use super::round::Run;
-use super::select::{node_allowed, node_term, tolerated, untolerated};
-use model::quantity::Quantity;
 
 const SCHEDULER: &str = "kube-scheduler";
+/// The namespace of GKE's own pods.
+const SYSTEM: &str = "kube-system";
 
 /// The resource requests of a pod, in thousandths.
 pub type Requests = BTreeMap<String, i64>;
 
-/// The requests of a pod: the sum over its containers, or its largest init container; a limit without a
-/// request is a request.
+/// Returns what a pod of that spec asks for in all.
 pub fn requests(spec: &Value) -> Requests {
-    let mut sum = Requests::new();
-    for container in list(spec, "/containers") {
-        for (resource, amount) in container_requests(container) {
-            *sum.entry(resource).or_default() += amount;
-        }
-    }
-    for container in list(spec, "/initContainers") {
-        let sidecar = text(container, "/restartPolicy") == "Always";
-        for (resource, amount) in container_requests(container) {
-            let held = sum.entry(resource).or_default();
-            *held = if sidecar { *held + amount } else { (*held).max(amount) };
-        }
-    }
-    for (resource, amount) in spec.get("overhead").and_then(Value::as_object).into_iter().flatten() {
-        *sum.entry(resource.clone()).or_default() += Quantity::of(amount).map_or(0, Quantity::milli);
-    }
-    sum.retain(|_, amount| *amount > 0);
-    sum
+    let amount = |request: &fit::Request| match request.resource {
+        Resource::Cpu => request.amount,
+        _ => request.amount.saturating_mul(1000),
+    };
+    asks(&json!({"spec": spec}))
+        .requests
+        .iter()
+        .map(|one| (one.resource.name().to_owned(), amount(one)))
+        .collect()
 }
 
-fn container_requests(container: &Value) -> Requests {
-    let mut out = Requests::new();
-    for list in ["limits", "requests"] {
-        let amounts = container["resources"].get(list).and_then(Value::as_object);
-        for (resource, amount) in amounts.into_iter().flatten() {
-            out.insert(resource.clone(), Quantity::of(amount).map_or(0, Quantity::milli));
-        }
-    }
-    out
+/// Returns the requirements of a pod, or of a pod template, on its node, with the tolerations that GKE adds. Gates are the business of others.
+/// One that cannot be read, which the API takes none of, asks for nothing.
+pub fn asks(pod: &Value) -> PodRequirements {
+    let read = PodRequirements::read(pod, "default").unwrap_or_default().with_gke_tolerations();
+    PodRequirements { gates: Vec::new(), ..read }
 }
 
-/// A node and what is taken of it.
-#[derive(Debug)]
-pub struct Host<'a> {
-    node: &'a Value,
-    used: Requests,
-    pods: i64,
+/// Returns the objects beside nodes and pods that decide on places, given those of a group and a resource. Nothing binds claims here: all
+/// count as bound in time.
+pub fn surroundings<'a>(objects: impl Fn(&'static str, &'static str) -> Vec<&'a Value>) -> Cluster {
+    let named = |object: &Value| (namespace(object).to_owned(), name(object).to_owned());
+    let labels = |object: &Value| -> Labels {
+        let labels = object["metadata"]["labels"].as_object().into_iter().flatten();
+        labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+    };
+    let volumes = objects("", "persistentvolumes");
+    let claim = |claim: &Value| {
+        let volume = volumes.iter().find(|volume| name(volume) == text(claim, "/spec/volumeName"));
+        Some((named(claim), Claim::planned(claim, volume.copied()).ok()?))
+    };
+    let features = Features { filestore_csi: true, ..Features::default() };
+    let mut around = Cluster::default();
+    around.namespaces =
+        objects("", "namespaces").into_iter().map(|one| (name(one).to_owned(), labels(one))).collect();
+    around.claims = objects("", "persistentvolumeclaims").into_iter().filter_map(claim).collect();
+    around.classes = gke::storage_classes(features);
+    let own = objects("storage.k8s.io", "storageclasses").into_iter();
+    around.classes.extend(own.map(|class| (name(class).to_owned(), StorageClass::read(class))));
+    around.default_class = Some(gke::DEFAULT_CLASS.to_owned());
+    around
+}
+
+/// Returns such objects of a store.
+pub fn surroundings_of(store: &Store) -> Cluster {
+    surroundings(|group, resource| store.list(group, resource).map(|(_, object)| object).collect())
+}
+
+/// Nodes and what is taken of them.
+pub struct Hosts<'a> {
+    nodes: Vec<&'a Value>,
+    ids: Vec<NodeId>,
+    cluster: Cluster,
     /// CPU and memory in use as scoring counts them.
-    weight: [i64; 2],
-    /// The pods that are bound to it.
-    bound: Vec<&'a Value>,
+    weights: Vec<[i64; 2]>,
 }
 
 /// Requests that scoring assumes for a container without CPU or memory requests: 100m and 200 MB, so that pods
@@ -77,209 +101,213 @@ const ASSUMED: [(&str, i64); 2] = [("cpu", 100), ("memory", 200 * 1024 * 1024 * 
 /// CPU and memory of a pod as scoring counts them.
 fn weight(spec: &Value) -> [i64; 2] {
     ASSUMED.map(|(resource, assumed)| {
-        let asked =
-            |container: &Value| container_requests(container).get(resource).copied().unwrap_or(assumed);
+        let given = |container: &Value, list: &str| {
+            container["resources"][list].get(resource).and_then(Quantity::of).map(Quantity::milli)
+        };
+        let asked = |container: &Value| {
+            given(container, "requests").or_else(|| given(container, "limits")).unwrap_or(assumed)
+        };
         list(spec, "/containers").iter().map(asked).sum()
     })
 }
 
-/// Ways to cure a refusal: removing pods from the node, or none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Remedy {
-    Preemption,
-    None,
-}
-
-/// Why a node does not take a pod.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Refusal {
-    reasons: Vec<String>,
-    remedy: Remedy,
-}
-
-impl Refusal {
-    fn of_selector() -> Self {
-        let reasons = vec!["node(s) didn't match Pod's node affinity/selector".to_owned()];
-        Self { reasons, remedy: Remedy::None }
+/// The pods of GKE that each node of its pools has, and that are not among those of the node.
+fn system_pods(node: &Value, there: &BTreeSet<&str>) -> Vec<system::SystemPod> {
+    if label(node, POOL_LABEL).is_empty() {
+        return Vec::new();
     }
-
-    /// Why, in the scheduler's words.
-    pub fn into_reasons(self) -> Vec<String> {
-        self.reasons
-    }
+    let read = Node::read(node);
+    let gpus = read.labels.get(ACCELERATOR_LABEL).map(|kind| Gpus {
+        kind: kind.clone(),
+        count: 1,
+        partition: None,
+        sharing: None,
+        driver: Driver::None,
+    });
+    let version = text(node, "/status/nodeInfo/kubeletVersion");
+    let pool = Pool {
+        gpus,
+        gvisor: read.labels.contains_key("sandbox.gke.io/runtime"),
+        minor: version.split('.').nth(1).and_then(|minor| minor.parse().ok()),
+        labels: read.labels,
+        ..Pool::new("", "")
+    };
+    let mut all = system::on_each_node(&pool, Features::default());
+    all.retain(|pod| !there.iter().any(|name| name.starts_with(pod.name)));
+    all
 }
 
-impl<'a> Host<'a> {
+impl<'a> Hosts<'a> {
     /// The nodes with what the bound pods take of them.
-    pub fn all(nodes: &[&'a Value], pods: &[&'a Value]) -> Vec<Self> {
-        let empty = |node: &&'a Value| {
-            let (used, bound) = (Requests::new(), Vec::new());
-            Self { node, used, pods: 0, weight: [0; 2], bound }
-        };
-        let mut hosts: Vec<Self> = nodes.iter().map(empty).collect();
+    pub fn new(nodes: &[&'a Value], pods: &[&Value], around: Cluster) -> Self {
+        let mut on: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
         for pod in pods.iter().filter(|pod| !is_finished(pod)) {
-            let place = text(pod, "/spec/nodeName");
-            if let Some(host) = hosts.iter_mut().find(|host| name(host.node) == place) {
-                host.take(&pod["spec"]);
-                host.bound.push(pod);
-            }
+            on.entry(text(pod, "/spec/nodeName")).or_default().push(pod);
+        }
+        let mut hosts = Self { nodes: nodes.to_vec(), ids: Vec::new(), cluster: around, weights: Vec::new() };
+        for node in nodes {
+            let bound = on.get(name(node)).map_or(&[][..], Vec::as_slice);
+            hosts.add(node, bound);
         }
         hosts
     }
 
-    /// Gives the node to a pod.
-    pub fn take(&mut self, spec: &Value) {
-        for (resource, amount) in requests(spec) {
-            *self.used.entry(resource).or_default() += amount;
+    fn add(&mut self, node: &Value, bound: &[&Value]) {
+        let of_gke = bound.iter().filter(|pod| namespace(pod) == SYSTEM).map(|pod| name(pod)).collect();
+        let (mut read, mut weights) = (Node::read(node), [0, 0]);
+        for pod in system_pods(node, &of_gke) {
+            weights = [weights[0] + pod.cpu, weights[1] + pod.memory * 1000];
+            read.bind(Bound::running(pod.requirements(vec![Toleration::everything()])));
         }
+        for pod in bound {
+            let [cpu, memory] = weight(&pod["spec"]);
+            weights = [weights[0] + cpu, weights[1] + memory];
+            read.bind(Bound { terminating: is_deleted(pod), ..Bound::running(asks(pod)) });
+        }
+        self.ids.push(self.cluster.add(read));
+        self.weights.push(weights);
+    }
+
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    fn node(&self, index: usize) -> Option<&Node> {
+        self.cluster.node(*self.ids.get(index)?)
+    }
+
+    /// The first of some hosts that takes a pod.
+    pub fn first(&self, pod: &PodRequirements, among: impl IntoIterator<Item = usize>) -> Option<usize> {
+        self.taking(pod, among).next()
+    }
+
+    /// The hosts of some that take a pod.
+    pub fn taking<'h>(
+        &'h self,
+        pod: &'h PodRequirements,
+        among: impl IntoIterator<Item = usize> + 'h,
+    ) -> impl Iterator<Item = usize> + 'h {
+        let question = self.cluster.ask(pod);
+        among.into_iter().filter(move |index| self.node(*index).is_some_and(|node| question.takes(node)))
+    }
+
+    /// The reasons why a host does not take a pod, in the scheduler's words; none when it does.
+    pub fn words(&self, pod: &PodRequirements, index: usize) -> Vec<String> {
+        self.node(index).map(|node| self.cluster.ask(pod).words(node)).unwrap_or_default()
+    }
+
+    /// Gives a host to a pod.
+    pub fn take(&mut self, index: usize, pod: &PodRequirements, spec: &Value) {
         let [cpu, memory] = weight(spec);
-        self.weight = [self.weight[0] + cpu, self.weight[1] + memory];
-        self.pods += 1;
-    }
-
-    /// Checks that the node takes the pod; the first filter that refuses has the word.
-    pub fn filter(&self, spec: &Value) -> Result<(), Refusal> {
-        let never = |reason: String| Err(Refusal { reasons: vec![reason], remedy: Remedy::None });
-        let tolerations = list(spec, "/tolerations");
-        let cordon = json!({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"});
-        if self.node["spec"]["unschedulable"] == true && !tolerated(&cordon, tolerations) {
-            return never("node(s) were unschedulable".to_owned());
+        if let Some([of_cpu, of_memory]) = self.weights.get_mut(index) {
+            (*of_cpu, *of_memory) = (*of_cpu + cpu, *of_memory + memory);
         }
-        if let Some(taint) = untolerated(self.node, tolerations, &["NoSchedule", "NoExecute"]) {
-            let (key, value) = (text(taint, "/key"), text(taint, "/value"));
-            return never(format!("node(s) had untolerated taint {{{key}: {value}}}"));
+        if let Some(id) = self.ids.get(index) {
+            // Its ids are those of its nodes.
+            let _ = self.cluster.bind(*id, Bound::running(Arc::new(pod.clone())));
         }
-        if !node_allowed(spec, self.node) {
-            return Err(Refusal::of_selector());
-        }
-        self.fits(spec)?;
-        if !self.has_company(spec) {
-            return never("node(s) didn't match pod affinity rules".to_owned());
-        }
-        Ok(())
-    }
-
-    /// Returns true if the pods are there that a pod must run beside, by the labels of its terms. Not imitated: other
-    /// topologies than the node, expressions, namespaces, and a first pod that only pods of its own kind would keep out.
-    fn has_company(&self, spec: &Value) -> bool {
-        let terms = list(spec, "/affinity/podAffinity/requiredDuringSchedulingIgnoredDuringExecution");
-        terms.iter().filter(|term| text(term, "/topologyKey") == "kubernetes.io/hostname").all(|term| {
-            let wanted = term.pointer("/labelSelector/matchLabels").and_then(Value::as_object);
-            wanted.is_none_or(|wanted| {
-                let fits = |pod: &Value| wanted.iter().all(|(key, value)| value == label(pod, key));
-                self.bound.iter().any(|pod| fits(pod))
-            })
-        })
-    }
-
-    fn fits(&self, spec: &Value) -> Result<(), Refusal> {
-        let allocatable = &self.node["status"]["allocatable"];
-        let mut refusal = Refusal { reasons: Vec::new(), remedy: Remedy::Preemption };
-        if (self.pods + 1) * 1000 > milli(allocatable, "pods") {
-            refusal.reasons.push("Too many pods".to_owned());
-        }
-        let order =
-            |resource: &str| ["cpu", "memory", "ephemeral-storage"].iter().position(|r| *r == resource);
-        let mut wanted: Vec<(String, i64)> = requests(spec).into_iter().collect();
-        wanted.sort_by_key(|(resource, _)| order(resource).unwrap_or(usize::MAX));
-        for (resource, amount) in wanted {
-            let all = milli(allocatable, &resource);
-            if amount > all - self.used.get(&resource).copied().unwrap_or(0) {
-                refusal.reasons.push(format!("Insufficient {resource}"));
-                if amount > all {
-                    refusal.remedy = Remedy::None;
-                }
-            }
-        }
-        if refusal.reasons.is_empty() { Ok(()) } else { Err(refusal) }
     }
 
     /// Share of CPU and memory that would stay free, in percent, as `LeastAllocated` scores.
-    fn least_allocated(&self, wanted: [i64; 2]) -> i64 {
-        let allocatable = &self.node["status"]["allocatable"];
-        let share = |index: usize| {
-            let all = milli(allocatable, ASSUMED[index].0);
-            let used = self.weight[index] + wanted[index];
+    fn least_allocated(&self, index: usize, wanted: [i64; 2]) -> i64 {
+        let allocatable = &self.nodes[index]["status"]["allocatable"];
+        let share = |place: usize| {
+            let all = milli(allocatable, ASSUMED[place].0);
+            let used = self.weights[index][place] + wanted[place];
             if all == 0 || used > all { 0 } else { (all - used) * 100 / all }
         };
         i64::midpoint(share(0), share(1))
     }
+
+    /// The weights of preferred node affinity that a host earns.
+    fn preferred(&self, index: usize, preferences: &[(NodeTerm, i64)]) -> i64 {
+        let Some(node) = self.node(index) else { return 0 };
+        let earned = preferences.iter().filter(|(term, _)| term.check(&node.labels, &node.name).is_ok());
+        earned.map(|(_, weight)| weight).sum()
+    }
+
+    /// Taints that only discourage, and that the pod does not tolerate.
+    fn discouraged(&self, index: usize, pod: &PodRequirements) -> i64 {
+        let taints = self.node(index).into_iter().flat_map(|node| &node.taints);
+        let soft = taints.filter(|taint| taint.effect == Effect::PreferNoSchedule);
+        let tolerates = |taint: &fit::Taint| pod.tolerations.iter().any(|one| one.tolerates(taint));
+        i64::try_from(soft.filter(|taint| !tolerates(taint)).count()).unwrap_or(0)
+    }
 }
 
-/// The weights of preferred node affinity that a node earns.
-fn preferred(spec: &Value, node: &Value) -> i64 {
-    list(spec, "/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution")
-        .iter()
-        .filter(|term| node_term(&term["preference"], node))
-        .map(|term| term["weight"].as_i64().unwrap_or(0))
-        .sum()
+/// The terms of preferred node affinity with their weights.
+fn preferences(spec: &Value) -> Vec<(NodeTerm, i64)> {
+    let all = list(spec, "/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution").iter();
+    let read = |term: &Value| {
+        let read = NodeTerm::read(&term["preference"], &FieldPath::root()).ok()?;
+        Some((read, term["weight"].as_i64().unwrap_or(0)))
+    };
+    all.filter_map(read).collect()
 }
 
-/// Taints that only discourage, and that the pod does not tolerate.
-fn discouraged(spec: &Value, node: &Value) -> i64 {
-    let tolerations = list(spec, "/tolerations");
-    let taints =
-        list(node, "/spec/taints").iter().filter(|taint| text(taint, "/effect") == "PreferNoSchedule");
-    i64::try_from(taints.filter(|taint| !tolerated(taint, tolerations)).count()).unwrap_or(0)
-}
+/// Ways to cure a refusal: removing pods from the node, or none.
+const PREEMPTION: &str = "No preemption victims found for incoming pod";
+const NO_CURE: &str = "Preemption is not helpful for scheduling";
 
 /// Picks the place of a pod among the hosts, or says in kube-scheduler's words why there is none. Nodes that were made for a
 /// request are for pods that name it, which may run on others as well.
-pub fn place(spec: &Value, request: Option<&str>, hosts: &[Host<'_>]) -> Result<usize, String> {
-    if hosts.is_empty() {
+pub fn place(pod: &Value, request: Option<&str>, hosts: &Hosts<'_>) -> Result<usize, String> {
+    if hosts.len() == 0 {
         return Err("no nodes available to schedule pods".to_owned());
     }
-    let mut refusals = Vec::new();
-    let mut open = Vec::new();
-    for (index, host) in hosts.iter().enumerate() {
-        let is_its = request
-            .is_none_or(|request| annotation(host.node, OWNER).is_none_or(|made_for| made_for == request));
-        match host.filter(spec).and_then(|()| if is_its { Ok(()) } else { Err(Refusal::of_selector()) }) {
-            Ok(()) => open.push(index),
-            Err(refusal) => refusals.push(refusal),
+    let (asked, spec) = (asks(pod), &pod["spec"]);
+    let question = hosts.cluster.ask(&asked);
+    let (mut open, mut reasons, mut cures) = (Vec::new(), Vec::new(), Vec::new());
+    for (index, node) in hosts.nodes.iter().enumerate() {
+        let is_its =
+            request.is_none_or(|request| annotation(node, OWNER).is_none_or(|made_for| made_for == request));
+        match hosts.node(index).filter(|host| !question.takes(host)) {
+            Some(host) => {
+                reasons.extend(question.words(host));
+                cures.push(if question.is_preemptible(host) { PREEMPTION } else { NO_CURE });
+            }
+            None if is_its => open.push(index),
+            None => {
+                reasons.push("node(s) didn't match Pod's node affinity/selector".to_owned());
+                cures.push(NO_CURE);
+            }
         }
     }
-    let wanted = weight(spec);
-    let most_preferred = open.iter().map(|&index| preferred(spec, hosts[index].node)).max().unwrap_or(0);
-    let most_discouraged = open.iter().map(|&index| discouraged(spec, hosts[index].node)).max().unwrap_or(0);
+    let (wanted, preferences) = (weight(spec), preferences(spec));
+    let most = |of: &dyn Fn(usize) -> i64| open.iter().map(|index| of(*index)).max().unwrap_or(0);
+    let preferred = |index| hosts.preferred(index, &preferences);
+    let discouraged = |index| hosts.discouraged(index, &asked);
+    let (most_preferred, most_discouraged) = (most(&preferred), most(&discouraged));
     // Weights of the default profile: taints 3, node affinity 2, resources 1; each score is 0..100.
     let score = |index: usize| {
-        let node = hosts[index].node;
-        let affinity = if most_preferred > 0 { preferred(spec, node) * 100 / most_preferred } else { 0 };
+        let affinity = if most_preferred > 0 { preferred(index) * 100 / most_preferred } else { 0 };
         let taints =
-            if most_discouraged > 0 { 100 - discouraged(spec, node) * 100 / most_discouraged } else { 100 };
-        3 * taints + 2 * affinity + hosts[index].least_allocated(wanted)
+            if most_discouraged > 0 { 100 - discouraged(index) * 100 / most_discouraged } else { 100 };
+        3 * taints + 2 * affinity + hosts.least_allocated(index, wanted)
     };
-    let best =
-        open.into_iter().min_by_key(|&index| (Reverse(score(index)), name(hosts[index].node).to_owned()));
-    best.ok_or_else(|| message(hosts.len(), &refusals))
+    let best = open
+        .iter()
+        .copied()
+        .min_by_key(|&index| (Reverse(score(index)), name(hosts.nodes[index]).to_owned()));
+    best.ok_or_else(|| message(hosts.len(), question.words_for_all(), reasons, cures))
 }
 
 /// `0/3 nodes are available: 1 Insufficient cpu, 2 …. preemption: 0/3 nodes are available: ….`
-fn message(nodes: usize, refusals: &[Refusal]) -> String {
-    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut cures: BTreeMap<&str, usize> = BTreeMap::new();
-    for refusal in refusals {
-        for reason in &refusal.reasons {
-            *reasons.entry(reason).or_default() += 1;
-        }
-        let remedy = match refusal.remedy {
-            Remedy::Preemption => "No preemption victims found for incoming pod",
-            Remedy::None => "Preemption is not helpful for scheduling",
-        };
-        *cures.entry(remedy).or_default() += 1;
+fn message(nodes: usize, of_pod: Option<String>, reasons: Vec<String>, cures: Vec<&str>) -> String {
+    let why = of_pod.unwrap_or_else(|| histogram(reasons));
+    let cures = histogram(cures.into_iter().map(str::to_owned).collect());
+    format!("0/{nodes} nodes are available: {why}. preemption: 0/{nodes} nodes are available: {cures}.")
+}
+
+/// Texts with their numbers.
+fn histogram(texts: Vec<String>) -> String {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for text in texts {
+        *counts.entry(text).or_default() += 1;
     }
-    let histogram = |counts: BTreeMap<&str, usize>| {
-        let mut lines: Vec<String> =
-            counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-        lines.sort();
-        lines.join(", ")
-    };
-    format!(
-        "0/{nodes} nodes are available: {}. preemption: 0/{nodes} nodes are available: {}.",
-        histogram(reasons),
-        histogram(cures)
-    )
+    let mut lines: Vec<String> = counts.iter().map(|(text, count)| format!("{count} {text}")).collect();
+    lines.sort();
+    lines.join(", ")
 }
 
 /// One round: binds what can be bound, oldest first within a priority, and says why the rest waits.
@@ -292,7 +320,8 @@ pub fn run(run: &mut Run<'_>) {
         return;
     }
     let nodes = run.objects("", "nodes");
-    let mut hosts = Host::all(&nodes, &pods);
+    let around = surroundings(|group, resource| run.objects(group, resource));
+    let mut hosts = Hosts::new(&nodes, &pods, around);
     pending.sort_by_key(|pod| {
         let priority = pod["spec"]["priority"].as_i64().unwrap_or(0);
         (Reverse(priority), text(pod, "/metadata/creationTimestamp"), namespace(pod), name(pod))
@@ -306,10 +335,10 @@ pub fn run(run: &mut Run<'_>) {
         if !matches!(text(spec, "/schedulerName"), "" | "default-scheduler") {
             continue;
         }
-        match place(spec, consumed(run, pod), &hosts) {
+        match place(pod, consumed(run, pod), &hosts) {
             Ok(index) => {
-                hosts[index].take(spec);
-                bind(run, pod, name(hosts[index].node));
+                hosts.take(index, &asks(pod), spec);
+                bind(run, pod, name(nodes[index]));
             }
             Err(why) => refuse(run, pod, "Unschedulable", &why),
         }

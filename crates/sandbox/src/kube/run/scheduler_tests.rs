@@ -1,7 +1,9 @@
+use super::super::super::object::Key;
 use super::super::testing::{World, gpu, pool};
 use super::*;
 
-fn node(node_name: &str, labels: Value, taints: Value, allocatable: Value) -> Value {
+fn node(node_name: &str, mut labels: Value, taints: Value, allocatable: Value) -> Value {
+    labels["kubernetes.io/hostname"] = json!(node_name);
     json!({
         "metadata": {"name": node_name, "labels": labels}, "spec": {"taints": taints},
         "status": {"allocatable": allocatable},
@@ -32,8 +34,9 @@ fn asking(limits: Value) -> Value {
 /// Where a pod goes, or the scheduler's message.
 fn outcome(spec: &Value, nodes: &[Value]) -> String {
     let refs: Vec<&Value> = nodes.iter().collect();
-    let hosts = Host::all(&refs, &[]);
-    place(spec, None, &hosts).map_or_else(|message| message, |index| name(&nodes[index]).to_owned())
+    let hosts = Hosts::new(&refs, &[], Cluster::default());
+    place(&json!({"spec": spec}), None, &hosts)
+        .map_or_else(|message| message, |index| name(&nodes[index]).to_owned())
 }
 
 #[test]
@@ -48,10 +51,9 @@ fn messages_and_places() {
              3 Preemption is not helpful for scheduling.",
         ),
         (
-            json!({"containers": asking(json!({"nvidia.com/gpu": 1}))}),
-            "0/3 nodes are available: 1 node(s) had untolerated taint {nvidia.com/gpu: present}, \
-             2 Insufficient nvidia.com/gpu. preemption: 0/3 nodes are available: \
-             3 Preemption is not helpful for scheduling.",
+            json!({"containers": asking(json!({"cpu": "20"}))}),
+            "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu. \
+             preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling.",
         ),
         (
             json!({"containers": asking(json!({"cpu": "100"})), "nodeSelector": {"pool": "cpu"},
@@ -79,13 +81,13 @@ fn nodes_that_are_full_could_be_emptied() {
     let bound = json!({"spec": {"nodeName": "cpu-1", "containers": asking(json!({"cpu": "3"}))}});
     let finished = json!({"spec": {"nodeName": "cpu-2", "containers": asking(json!({"cpu": "4"}))},
         "status": {"phase": "Succeeded"}});
-    let hosts = Host::all(&refs, &[&bound, &finished]);
+    let hosts = Hosts::new(&refs, &[&bound, &finished], Cluster::default());
     let spec = json!({"containers": asking(json!({"cpu": "2"})), "nodeSelector": {"pool": "cpu"}});
-    assert_eq!(place(&spec, None, &hosts), Ok(2), "finished pods take nothing");
+    assert_eq!(place(&json!({"spec": spec}), None, &hosts), Ok(2), "finished pods take nothing");
     let only = json!({"containers": asking(json!({"cpu": "2"})), "nodeSelector": {"pool": "cpu"},
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
             {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["cpu-1"]}]}]}}}});
-    let why = place(&only, None, &hosts).expect_err("full");
+    let why = place(&json!({"spec": only}), None, &hosts).expect_err("full");
     assert!(
         why.ends_with(
             "1 No preemption victims found for incoming pod, 2 Preemption is not helpful for \
@@ -107,13 +109,57 @@ fn a_pod_that_must_run_beside_another_waits_for_it() {
     };
     let bound =
         json!({"metadata": {"labels": {"app": "web"}}, "spec": {"nodeName": "cpu-2", "containers": []}});
-    let hosts = Host::all(&refs, &[&bound]);
-    assert_eq!(place(&beside("web"), None, &hosts), Ok(2));
+    let hosts = Hosts::new(&refs, &[&bound], Cluster::default());
+    assert_eq!(place(&json!({"spec": beside("web")}), None, &hosts), Ok(2));
     assert_eq!(
-        place(&beside("other"), None, &hosts).expect_err("alone"),
+        place(&json!({"spec": beside("other")}), None, &hosts).expect_err("alone"),
         "0/3 nodes are available: 3 node(s) didn't match pod affinity rules. preemption: 0/3 nodes are available: \
          3 Preemption is not helpful for scheduling."
     );
+}
+
+#[test]
+fn a_pod_whose_claim_does_not_exist_waits_for_it() {
+    let mut world = World::new(vec![pool("p", "e2-standard-4", 1, json!({}))]);
+    world.pass(120);
+    let claim = |name: &str| json!({"name": "v", "persistentVolumeClaim": {"claimName": name}});
+    world
+        .create(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "default"},
+        "spec": {"containers": [{"name": "c", "image": "busybox"}], "volumes": [claim("data")]}}));
+    world.pass(1);
+    let message = |world: &World| {
+        let pod = world.get("", "pods", "default", "p");
+        text(&pod["status"]["conditions"][0], "/message").to_owned()
+    };
+    assert_eq!(
+        message(&world),
+        "0/1 nodes are available: persistentvolumeclaim \"data\" not found. preemption: 0/1 nodes are available: \
+         1 Preemption is not helpful for scheduling."
+    );
+    world.create(json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "namespace": "default"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}));
+    world.pass(30);
+    assert_eq!(message(&world), "");
+}
+
+/// An e2-standard-2 gives 1930m to pods, of which GKE's own take 459m.
+#[test]
+fn pods_of_gke_take_their_part_of_a_node() {
+    let mut world = World::new(vec![pool("p", "e2-standard-2", 1, json!({}))]);
+    world.pass(120);
+    for (name, cpu) in [("small", "1400m"), ("large", "1600m")] {
+        world.create(
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
+            "spec": {"containers": asking(json!({"cpu": cpu}))}}),
+        );
+        world.pass(1);
+        let pod = world.get("", "pods", "default", name);
+        let is_placed = !text(&pod, "/spec/nodeName").is_empty();
+        assert_eq!(is_placed, name == "small", "{}", pod["status"]);
+        world.delete(&Key::new("", "pods", "default", name));
+        world.pass(60);
+    }
 }
 
 #[test]

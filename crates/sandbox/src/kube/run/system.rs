@@ -7,6 +7,7 @@ use super::super::object::name;
 use super::autoscaler::is_queued;
 use super::nodes::ACCELERATOR_LABEL;
 use super::round::Run;
+use fit::gke::system::DEVICE_PLUGIN;
 use model::schema::provisioning_crd;
 
 /// The field manager of GKE's own workloads.
@@ -69,7 +70,11 @@ fn device_plugin() -> Value {
                     "containers": [{
                         "name": "nvidia-gpu-device-plugin", "image": "gke.gcr.io/nvidia-gpu-device-plugin:1.1",
                         "command": ["/usr/bin/nvidia-gpu-device-plugin", "-logtostderr"],
-                        "resources": {"requests": {"cpu": "50m", "memory": "50Mi"}, "limits": {"memory": "100Mi"}},
+                        "resources": {
+                            "requests": {
+                                "cpu": format!("{}m", DEVICE_PLUGIN.cpu), "memory": DEVICE_PLUGIN.memory.to_string(),
+                            },
+                        },
                     }],
                 },
             },
