@@ -132,6 +132,11 @@ impl Agent {
         writeln!(self.requests.as_mut().unwrap(), "{line}").unwrap();
     }
 
+    /// Waits for the answer to what it was told, or for its end.
+    pub(crate) fn hear(&mut self) {
+        self.answers.read_line(&mut String::new()).unwrap();
+    }
+
     /// As SIGKILL ends it.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();

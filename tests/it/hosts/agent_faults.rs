@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::hosts::agent::{Agent, HOSTS, Setting, cluster, environment, is_alive, pretended};
 use crate::real::free_ports;
-use crate::served::{on_path, things_in, until};
+use crate::served::{on_path, things_below, things_in, until};
 
 /// What is asked for when the fault comes; before it the cluster has two workers, but for the first.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -107,14 +107,19 @@ impl Case {
     }
 
     fn agent(&self, shell: &str, clock: &str) -> Agent {
+        self.agent_with(&[("    return stamp(time.time())", clock)], shell)
+    }
+
+    /// With some text of the agent exchanged.
+    fn agent_with(&self, others: &[(&str, &str)], shell: &str) -> Agent {
         let boot = self.home.path().join("boot").display().to_string();
         let faster = [
             ("TERMINATE = 15", "TERMINATE = 1"),
             ("RETIRE = 120", "RETIRE = 5"),
             ("/proc/sys/kernel/random/boot_id", boot.as_str()),
-            ("    return stamp(time.time())", clock),
             ("BOOT_PAUSE, BOOT_TIME = 10, 15, 900", "BOOT_PAUSE, BOOT_TIME = 10, 0.2, 60"),
         ];
+        let faster = [&faster, others].concat();
         let path = self.tools.as_deref();
         Agent::start_with(self.state.path(), &Setting { faster: &faster, shell, path })
     }
@@ -166,6 +171,33 @@ impl Case {
             (pid, String::from_utf8_lossy(&words).replace('\0', " "))
         };
         pids.map(words).filter(|(pid, words)| words.contains(&own) && is_alive(*pid)).collect()
+    }
+
+    /// Processes of an agent, of whatever it began, and of the stand-in.
+    fn all_processes(&self) -> Vec<String> {
+        let own = [self.python.display().to_string(), self.state.path().display().to_string()];
+        let is_own = |pid: &String| {
+            let mut about = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            // One that was just forked has the variables of its parent.
+            about.extend(fs::read(format!("/proc/{pid}/environ")).unwrap_or_default());
+            let about = String::from_utf8_lossy(&about);
+            own.iter().any(|own| about.contains(own)) && pid.parse().is_ok_and(is_alive)
+        };
+        let entries = fs::read_dir("/proc").unwrap().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).filter(is_own).collect()
+    }
+
+    /// Ends all that runs here, noted or not, and begins another boot.
+    fn reboot(&self) {
+        until("nothing runs", || {
+            let left = self.all_processes();
+            if !left.is_empty() {
+                let mut kill = std::process::Command::new("kill");
+                let _ = kill.arg("-9").args(&left).stderr(std::process::Stdio::null()).status();
+            }
+            left.is_empty()
+        });
+        fs::write(self.home.path().join("boot"), "second\n").unwrap();
     }
 
     /// The processes of an applied cluster, once all of them are the stand-in: one that was just forked is not yet.
@@ -222,16 +254,7 @@ impl Case {
                 std::thread::sleep(Duration::from_millis(50));
                 self.send("-9", "dask_scheduler", all);
             }
-            Fault::Reboot => {
-                let note = fs::read_to_string(agent.folder().join("run/c")).unwrap_or_default();
-                let note: Value = serde_json::from_str(&note).unwrap_or_default();
-                agent.kill();
-                if let Some(pid) = note["pid"].as_u64() {
-                    let _ = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status();
-                }
-                self.send("-9", "", all);
-                fs::write(self.home.path().join("boot"), "second\n").unwrap();
-            }
+            Fault::Reboot => self.reboot(),
             Fault::TwoUsers => {
                 let other = if step == Step::More { Step::Fewer } else { Step::More };
                 let mut beside = self.plain();
@@ -257,7 +280,11 @@ impl Case {
         drop(agent);
         assert_eq!(self.processes(), Vec::new(), "{case}: a process is left");
         // Who followed a job looks once more at what is not there any more, with the lock.
-        until(&format!("{case}: no file is left"), || things_in(self.state.path()).is_empty());
+        let begun = Instant::now();
+        while !things_in(self.state.path()).is_empty() && begun.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(things_below(self.state.path()), Vec::<PathBuf>::new(), "{case}: a file is left");
     }
 
     fn run(&self, step: Step, fault: Fault, moment: u64) {
@@ -331,6 +358,60 @@ impl Case {
     }
 }
 
+/// A file that is written when a process is killed: by the agent itself, or by what brings processes to what is asked for.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    /// After so many others.
+    write: usize,
+    /// True if the file is whole and has its name already.
+    whole: bool,
+}
+
+const WRITES: &str = "            os.replace(file + UNFINISHED, file)";
+
+impl Case {
+    /// An agent of which the process that makes a write is killed there.
+    fn cut_off(&self, cut: Cut) -> Agent {
+        let counts = self.home.path().join("writes");
+        let dies = format!(
+            "            with open({counts:?}, \"ab\", 0) as count:\n                count.write(b\".\")\n                if count.tell() == {}:\n                    os.kill(os.getpid(), signal.SIGKILL)",
+            cut.write + 1
+        );
+        let text = if cut.whole { format!("{WRITES}\n{dies}") } else { format!("{dies}\n{WRITES}") };
+        self.agent_with(&[(WRITES, &text)], "")
+    }
+
+    fn writes(&self) -> u64 {
+        fs::metadata(self.home.path().join("writes")).map_or(0, |file| file.len())
+    }
+
+    /// A change of which one process is killed in the middle of a write, or the whole host: `destroy` leaves nothing.
+    fn is_cut_off(&self, step: Step, fault: Fault, cut: Cut) {
+        let case = format!("{step:?}, {fault:?} at {cut:?}");
+        println!("{case}");
+        let path = format!("{HOSTS}/{CLUSTER}");
+        self.applied(&mut self.plain(), Step::Create, &case);
+        let mut agent = self.cut_off(cut);
+        match step {
+            Step::Destroy => agent.tell("DELETE", &path, &Value::Null),
+            _ => agent.tell("PATCH", &format!("{path}?fieldManager=dask-infra%2Fs"), &self.wanted(step)),
+        }
+        agent.hear();
+        let mut beside = self.plain();
+        until(&case, || {
+            let (_, live) = beside.get(&path);
+            self.writes() > cut.write as u64 || live["status"]["converging"] != true
+        });
+        drop(beside);
+        self.strike(fault, agent, step);
+        if fault == Fault::Reboot {
+            self.boots();
+        }
+        self.leaves_nothing(self.plain(), CLUSTER, &case);
+        assert_eq!(self.crontab(), "", "{case}");
+    }
+}
+
 impl Drop for Case {
     fn drop(&mut self) {
         // Gone already in a good run.
@@ -365,7 +446,7 @@ pub(crate) fn at_reboot(line: &str) -> std::process::Command {
 }
 
 /// Every `step`th of the cases, from the seed on; all of them with `DASK_INFRA_SWEEP=all`.
-fn sweep<S: Copy, F: Copy>(cases: &[(S, F, u64)], step: usize, run: impl Fn(&Case, S, F, u64)) {
+fn sweep<S: Copy, F: Copy, M: Copy>(cases: &[(S, F, M)], step: usize, run: impl Fn(&Case, S, F, M)) {
     if !on_path("python3", "--version") || !Path::new("/proc").exists() {
         return;
     }
@@ -400,6 +481,20 @@ fn each_step_meets_each_fault_and_the_next_apply_mends_it() {
 fn each_step_meets_a_reboot_and_the_host_mends_it() {
     let cases = each(&STEPS, &[Fault::Reboot]);
     sweep(&cases, 4, |_, step, _, moment| Case::with_crontab().reboots(step, moment));
+}
+
+/// 64 writes that are cut off; a sample of them unless `DASK_INFRA_SWEEP=all`.
+#[test]
+fn each_write_is_cut_off_and_a_destroy_leaves_nothing() {
+    let cuts = (0..4).flat_map(|write| [false, true].map(|whole| Cut { write, whole }));
+    let cuts: Vec<Cut> = cuts.collect();
+    let cases: Vec<_> = [Step::More, Step::Fewer, Step::Change, Step::Destroy]
+        .into_iter()
+        .flat_map(|step| [Fault::Killed, Fault::Reboot].map(|fault| (step, fault)))
+        .flat_map(|(step, fault)| cuts.iter().map(move |cut| (step, fault, *cut)))
+        .collect();
+    assert_eq!(cases.len(), 64);
+    sweep(&cases, 11, |_, step, fault, cut| Case::with_crontab().is_cut_off(step, fault, cut));
 }
 
 /// What a job is doing when the fault comes.
@@ -525,13 +620,7 @@ impl Case {
             JobFault::Scheduler => self.send("-9", "dask_scheduler", usize::MAX),
             JobFault::Worker => self.send("-9", "dask_worker", 1),
             JobFault::Everything => self.send("-9", "", usize::MAX),
-            JobFault::Reboot => {
-                self.kill_noted(&agent, "follow");
-                self.kill_noted(&agent, "run");
-                agent.kill();
-                self.send("-9", "", usize::MAX);
-                fs::write(self.home.path().join("boot"), "second\n").unwrap();
-            }
+            JobFault::Reboot => self.reboot(),
             JobFault::TwoUsers => {
                 let mut beside = self.plain();
                 beside.apply(&format!("{HOSTS}/{JOB}"), "", &self.job());

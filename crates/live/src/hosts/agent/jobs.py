@@ -6,7 +6,7 @@ that outlives the command follows the job: it starts the program once the schedu
 
 PROGRAM = "job-runner"
 # Notes the exit code whole or not at all.
-SHELL = 'file=$1; shift; "$@"; code=$?; echo $code > "$file.new" && mv "$file.new" "$file"; exit $code'
+SHELL = 'file=$1; shift; "$@"; code=$?; echo $code > "$file~" && mv "$file~" "$file"; exit $code'
 # Seconds between two looks; before a program that failed is started again, at first and at most, as a kubelet does.
 LOOK, BACKOFF, LONGEST = 0.2, 10, 300
 # Seconds between two looks at the cluster of a job whose program runs: at processes, and at SLURM's queue.

@@ -374,6 +374,7 @@ class Pods:
     def forget_log(self, name):
         self.store.remove("logs", log_name(name))
         self.store.remove("logs", exit_name(name))
+        self.store.remove("logs", exit_name(name) + UNFINISHED)
 
     def end(self, pod):
         """To be called with the lock, which is why it is not waited for long."""

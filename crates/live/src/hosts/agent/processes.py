@@ -135,7 +135,22 @@ def detach_once(store, file, work):
     called with the lock."""
     noted = read_json(file)
     running = is_alive(noted)
-    process = dict(noted, asked=time.time_ns()) if running else detach(work)
+    note_process(store, file, dict(noted, asked=time.time_ns()) if running else detach(lambda: work_once(store, file, work)))
+
+
+def work_once(store, file, work):
+    """Does the work of the process that a file names. Whoever began this process may have been killed before it was noted: then it is
+    noted here, unless another one was begun since."""
+    with store.locked():
+        noted = read_json(file)
+        if not is_alive(noted):
+            note_process(store, file, this_process(os.getpid()))
+        elif noted["pid"] != os.getpid():
+            return
+    work()
+
+
+def note_process(store, file, process):
     try:
         store.write(file, process)
     except OSError as error:

@@ -30,6 +30,8 @@ def check_folder(path):
     raise Unusable("%s %s" % (path, why), cure)
 
 
+# The end of the name of a file until it is whole; no name of an object has one.
+UNFINISHED = "~"
 # While a process lives that was started here, it holds this file: one that restarts under its name finds it free.
 ALIVE = "alive"
 # Where it is, once the files were held.
@@ -148,13 +150,18 @@ class Store:
                 os.close(handle)
 
     def prune(self):
-        """Takes empty folders away, but for those that others fill or empty without the lock: a worker begins with an empty
-        scratch space, and a maker with no environment."""
+        """Takes unfinished files and empty folders away, but for those that others fill or empty without the lock: a worker begins with an
+        empty scratch space, a maker with no environment, and the shell of a program writes its exit code."""
         filled = self.at("environments"), self.at("scratch"), self.at("making"), self.at("discarded")
         folders = []
-        for folder, inner, _ in os.walk(self.root):
+        for folder, inner, files in os.walk(self.root):
             if folder in filled:
                 inner.clear()
+            elif folder != self.at("logs"):
+                # Who writes has the lock: the writer of these was killed.
+                for name in files:
+                    if name.endswith(UNFINISHED):
+                        os.unlink(os.path.join(folder, name))
             if folder != self.at("environments") or not self.all("environments"):
                 folders.append(folder)
         for folder in reversed(folders):
@@ -229,16 +236,17 @@ class Store:
             self.write(file, live)
 
     def write(self, file, what):
+        """Writes a file whole or not at all; to be called with the lock."""
         os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
         try:
-            with open(file + ".new", "w") as out:
+            with open(file + UNFINISHED, "w") as out:
                 json.dump(what, out, indent=1, sort_keys=True)
                 out.flush()
                 os.fsync(out.fileno())
-            os.replace(file + ".new", file)
+            os.replace(file + UNFINISHED, file)
         except BaseException:
             with contextlib.suppress(OSError):
-                os.unlink(file + ".new")
+                os.unlink(file + UNFINISHED)
             raise
 
     def fill_reserve(self):
