@@ -1119,10 +1119,10 @@ codes! {
      another request: it is made while the old workers run, so the pool needs room for both, or the old ones go first."
     => "dask-infra status dask_cluster.rapids      # when the nodes go\ndask-infra apply --replace dask_cluster.rapids --allow replace:dask_cluster.rapids"
 
-    ClaimShrinks "DI0396" "a claim that cannot shrink"
-    "A PersistentVolumeClaim asks for less storage than its volume has. Kubernetes makes volumes larger, never smaller, \
-     and would reject the change in the middle of an apply. Keep the size, or create a claim of another name and copy the \
-     data."
+    ClaimSize "DI0396" "a claim whose size cannot change"
+    "A PersistentVolumeClaim asks for less storage than its volume has, or for another size before it has a volume. Kubernetes \
+     makes volumes larger, never smaller, and changes the size of bound claims only: it would reject the change in the middle \
+     of an apply. Keep the size, or create a claim of another name and copy the data. A claim without a volume can be replaced."
 
     Refused "DI0401" "a request was rejected as invalid"
     "An API rejected the request as invalid; its message follows. The cause is often a limit of the project or \

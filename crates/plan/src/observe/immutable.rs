@@ -30,15 +30,28 @@ pub(crate) fn freeze(resource: &Resource, live: &Value, changes: &mut [FieldChan
     }
 }
 
-/// Returns the error for a claim that would get smaller. Kubernetes lets a claim grow, and shrink only to a size that its volume
-/// has not reached yet. Source: `ValidatePersistentVolumeClaimUpdate` in `pkg/apis/core/validation/validation.go`, 1.34 and
-/// later.
-pub(crate) fn shrinks(resource: &Resource, live: &Value, changes: &[FieldChange]) -> Option<Diagnostic> {
-    let path = FieldPath::keys(["spec", "resources", "requests", "storage"]);
-    let change = changes.iter().find(|change| change.path == path)?;
+/// Returns the error for a claim whose change the API server would refuse. One without a volume keeps what it asks for; one with a volume grows,
+/// and shrinks only down to what its volume has not reached yet.
+/// Source: `ValidatePersistentVolumeClaimUpdate` in `pkg/apis/core/validation/validation.go`, 1.36.
+pub(crate) fn claim_error(resource: &Resource, live: &Value, changes: &[FieldChange]) -> Option<Diagnostic> {
     if !is_core(resource, &["PersistentVolumeClaim"]) {
         return None;
     }
+    match live["status"]["phase"].as_str() {
+        None | Some(BOUND) => shrinks(resource, live, changes),
+        Some(phase) => changes_unbound(resource, phase, changes),
+    }
+}
+
+const BOUND: &str = "Bound";
+
+fn storage() -> FieldPath {
+    FieldPath::keys(["spec", "resources", "requests", "storage"])
+}
+
+fn shrinks(resource: &Resource, live: &Value, changes: &[FieldChange]) -> Option<Diagnostic> {
+    let place = storage();
+    let change = changes.iter().find(|change| change.path == place)?;
     let (before, after) = change.before.as_ref().zip(change.after.as_ref())?;
     let capacity = &live["status"]["capacity"]["storage"];
     let least = if capacity.is_null() { before } else { capacity };
@@ -61,6 +74,31 @@ pub(crate) fn shrinks(resource: &Resource, live: &Value, changes: &[FieldChange]
         text(before),
         resource.address
     );
-    let problem = Diagnostic::error(Code::ClaimShrinks, what);
-    Some(problem.at_value(resource.origin_of(&path), "requested here").help(help))
+    let problem = Diagnostic::error(Code::ClaimSize, what);
+    Some(problem.at_value(resource.origin_of(&place), "requested here").help(help))
+}
+
+fn shown(value: Option<&Value>) -> String {
+    match value {
+        None => "nothing".to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    }
+}
+
+fn changes_unbound(resource: &Resource, phase: &str, changes: &[FieldChange]) -> Option<Diagnostic> {
+    let of_bound = [storage(), FieldPath::keys(["spec", "volumeAttributesClassName"])];
+    let change = changes.iter().find(|change| of_bound.contains(&change.path))?;
+    let (before, after) = (shown(change.before.as_ref()), shown(change.after.as_ref()));
+    let what = format!(
+        "{} cannot change from {before} to {after}: its phase is {phase}, and Kubernetes changes what a claim asks for \
+         only once it is bound to a volume",
+        resource.identity
+    );
+    let help = format!(
+        "keep {before} until a pod uses the claim; or replace the claim, which holds no data yet: --replace {}",
+        resource.address
+    );
+    let problem = Diagnostic::error(Code::ClaimSize, what);
+    Some(problem.at_value(resource.origin_of(&change.path), "requested here").help(help))
 }

@@ -138,7 +138,7 @@ impl Planner<'_> {
         hosts::adjust_host_worker_changes(kind, live, &mut compared.changes);
         self.note_move(resource, &mut compared.changes);
         if !self.observed.inputs.replace.contains(&resource.address) {
-            self.problems.extend(immutable::shrinks(resource, live, &compared.changes));
+            self.problems.extend(immutable::claim_error(resource, live, &compared.changes));
         }
         let (mut action, forced) = self.action(resource, live, &compared.changes);
         let mut reasons = Vec::from_iter(forced);

@@ -83,6 +83,8 @@ pub fn annotation<'v>(object: &'v Value, key: &str) -> Option<&'v str> {
     object.pointer("/metadata/annotations").and_then(|all| all.get(key)).and_then(Value::as_str)
 }
 
+/// The phase of a claim that has a volume, and of a volume that has a claim.
+pub const BOUND: &str = "Bound";
 /// The finalizers that the admission plugin `StorageObjectInUseProtection` adds to claims and to volumes.
 pub const CLAIM_IN_USE: &str = "kubernetes.io/pvc-protection";
 pub const VOLUME_IN_USE: &str = "kubernetes.io/pv-protection";

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::object::{CLAIM_IN_USE, VOLUME_IN_USE, fill, milli};
+use super::super::object::{BOUND, CLAIM_IN_USE, VOLUME_IN_USE, fill, milli};
 use super::super::status::Cause;
 use super::super::strategy::{Strategy, put};
 
@@ -38,19 +38,22 @@ pub const STRATEGIES: &[Strategy] = &[
     },
 ];
 
-/// Fields of a claim that may change: what it asks for, its class of volume attributes, and a volume or a class that it did not
-/// have. It grows only, but for an expansion that failed. Source: `ValidatePersistentVolumeClaimUpdate`, 1.36.
-///
-/// kube-apiserver lets only bound claims change what they ask for. Nothing binds a claim here, and all count as bound.
+/// Fields of a claim that may change: once it is bound what it asks for and its class of volume attributes, and a volume or a class that
+/// it did not have. It grows only, but for an expansion that failed. Source: `ValidatePersistentVolumeClaimUpdate`, 1.36.
 fn validate_claim_update(live: &Value, claim: &Value, causes: &mut Vec<Cause>) {
     const REQUESTS: &str = "/spec/resources/requests";
+    const REQUESTS_OF_SPEC: &str = "/resources/requests";
+    let is_bound = live["status"]["phase"] == BOUND;
     let fixed = |claim: &Value| {
         let mut spec = claim["spec"].clone();
-        if let Some(requests) = spec.pointer_mut("/resources/requests") {
-            *requests = Value::Null;
+        if let Some(requests) = spec.pointer_mut(REQUESTS_OF_SPEC) {
+            // One amount has several texts.
+            *requests = if is_bound { Value::Null } else { json!(milli(requests, "storage")) };
         }
         if let Some(fields) = spec.as_object_mut() {
-            fields.remove("volumeAttributesClassName");
+            if is_bound {
+                fields.remove("volumeAttributesClassName");
+            }
             fields.retain(|field, _| {
                 !(["volumeName", "storageClassName"].contains(&field.as_str())
                     && live["spec"][field].is_null())
@@ -65,7 +68,7 @@ fn validate_claim_update(live: &Value, claim: &Value, causes: &mut Vec<Cause>) {
     let size = |resources: &Value| milli(resources, "storage");
     let requested = |claim: &Value| claim.pointer(REQUESTS).map_or(0, size);
     let (before, after) = (requested(live), requested(claim));
-    let capacity = live.pointer("/status/capacity").map_or(before, size);
+    let capacity = live.pointer("/status/capacity").map_or(0, size);
     if after < before && after <= capacity {
         causes.push(Cause::forbidden(
             "spec.resources.requests.storage",
@@ -79,9 +82,10 @@ mod tests {
     use super::*;
 
     fn claim(storage: &str, capacity: &str, mode: &str) -> Value {
+        let bound = json!({"phase": BOUND, "capacity": {"storage": capacity}});
         json!({
             "spec": {"accessModes": [mode], "resources": {"requests": {"storage": storage}}},
-            "status": if capacity.is_empty() { json!({}) } else { json!({"capacity": {"storage": capacity}}) },
+            "status": if capacity.is_empty() { json!({"phase": "Pending"}) } else { bound },
         })
     }
 
@@ -90,10 +94,11 @@ mod tests {
     fn a_claim_grows_only() {
         let of = |storage, capacity| claim(storage, capacity, "ReadWriteOnce");
         let cases = [
-            (of("10Gi", ""), of("20Gi", ""), vec![]),
+            (of("10Gi", "10Gi"), of("20Gi", "10Gi"), vec![]),
+            (of("10Gi", ""), of("20Gi", ""), vec!["spec"]),
             (of("1Gi", ""), of("1024Mi", ""), vec![]),
             (of("10Gi", "10Gi"), of("5Gi", "10Gi"), vec!["spec.resources.requests.storage"]),
-            (of("10Gi", ""), of("5Gi", ""), vec!["spec.resources.requests.storage"]),
+            (of("10Gi", ""), of("5Gi", ""), vec!["spec"]),
             // An expansion that failed.
             (of("20Gi", "10Gi"), of("15Gi", "10Gi"), vec![]),
             (of("10Gi", ""), claim("10Gi", "", "ReadWriteMany"), vec!["spec"]),

@@ -2,7 +2,7 @@
 //! controllers, the node agents, and an imitation of the Dask operator. Every loop is a function from
 //! what the store holds to a list of writes; [`Loops::step`] runs them until nothing moves.
 //!
-//! Not imitated: CronJobs that do not run every so many minutes, autoscalers, the binding of volumes, EndpointSlices, ControllerRevisions,
+//! Not imitated: CronJobs that do not run every so many minutes, autoscalers, the provisioning of volumes, EndpointSlices, ControllerRevisions,
 //! disruption budgets, most of pod affinity and topology spread, preemption, node heartbeats.
 //!
 //! How long something takes lives in `stages.toml`. Waits are kept in memory only: after a restart of

@@ -1,4 +1,5 @@
-//! Volumes and claims: what keeps them from being deleted while they are used. Nothing is bound and nothing provisioned.
+//! Volumes and claims: what keeps them from being deleted while they are used, and the phase of claims. Nothing is provisioned: a claim is
+//! bound once a Pod that uses it has a node, as with a class that waits for its first consumer, and no volume stands behind it.
 //!
 //! Recalled from `pkg/controller/volume/pvcprotection` and `pvprotection`: a claim is kept by Pods that have a node, also by those that
 //! have ended; a volume by the claim that it is bound to.
@@ -7,30 +8,41 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::super::object::{CLAIM_IN_USE, VOLUME_IN_USE, is_deleted, key, list, name, namespace, text};
+use super::super::object::{
+    BOUND, CLAIM_IN_USE, VOLUME_IN_USE, is_deleted, key, list, name, namespace, text,
+};
 use super::round::Run;
 use super::workloads::MANAGER;
 
 /// One round over all claims and volumes.
 pub(super) fn run(run: &mut Run<'_>) {
     let claims = run.objects("", "persistentvolumeclaims");
-    let going = |object: &&Value| is_deleted(object);
-    if claims.iter().any(going) {
-        let used = used(run);
-        for claim in claims.into_iter().filter(going) {
-            if !used.contains(&(namespace(claim), name(claim))) {
-                can_delete(run, "persistentvolumeclaims", claim, CLAIM_IN_USE);
-            }
+    let used = if claims.is_empty() { BTreeSet::new() } else { used(run) };
+    for claim in claims {
+        match (is_deleted(claim), used.contains(&(namespace(claim), name(claim)))) {
+            (true, false) => can_delete(run, "persistentvolumeclaims", claim, CLAIM_IN_USE),
+            (false, true) => bind(run, claim),
+            _ => {}
         }
     }
     for volume in run.objects("", "persistentvolumes") {
         let phase = text(volume, "/status/phase");
-        if is_deleted(volume) && phase != "Bound" {
+        if is_deleted(volume) && phase != BOUND {
             can_delete(run, "persistentvolumes", volume, VOLUME_IN_USE);
         } else if matches!(phase, "" | "Pending") {
             run.status(MANAGER, key("", "persistentvolumes", volume), volume, json!({"phase": "Available"}));
         }
     }
+}
+
+/// Binds a claim, or lets its volume grow to what it asks for.
+fn bind(run: &mut Run<'_>, claim: &Value) {
+    let spec = &claim["spec"];
+    let status = json!({
+        "phase": BOUND, "accessModes": spec["accessModes"],
+        "capacity": {"storage": spec["resources"]["requests"]["storage"]},
+    });
+    run.status(MANAGER, key("", "persistentvolumeclaims", claim), claim, status);
 }
 
 /// Claims of Pods that have a node, by namespace and name.
@@ -71,6 +83,11 @@ mod tests {
         let mut world = World::new(vec![pool("p", "e2-standard-4", 1, json!({}))]);
         world.pass(120);
         world.create(claim());
+        world.pass(30);
+        assert_eq!(
+            world.get("", "persistentvolumeclaims", "default", "data")["status"],
+            json!({"phase": "Pending"})
+        );
         world.create(json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "user", "namespace": "default"},
             "spec": {
@@ -80,6 +97,8 @@ mod tests {
         }));
         world.pass(30);
         let claims = |world: &World| world.names("", "persistentvolumeclaims", "default");
+        let status = &world.get("", "persistentvolumeclaims", "default", "data")["status"];
+        assert_eq!((&status["phase"], &status["capacity"]["storage"]), (&json!("Bound"), &json!("1Gi")));
         world.delete(&Key::new("", "persistentvolumeclaims", "default", "data"));
         world.pass(60);
         assert_eq!(claims(&world), ["data"], "a Pod uses it");
