@@ -14,7 +14,7 @@ use live::connection::InProcess;
 use live::deletion_scope::read_scope;
 use live::{ApiError, Connection, GkeAccess, LiveApi, Options as Connect, Request};
 use model::diag::{self, Look};
-use model::resource::{ClusterName, Identity, ObjectId, Resource, World};
+use model::resource::{ClusterName, Identity, Method, ObjectId, Resource, World};
 use model::source::Sources;
 use plan::scale::{ScaleRequest, scale};
 use plan::{Approval, DriftReport, Inputs, Mode, Plan, Selection, StopRequest};
@@ -100,6 +100,8 @@ pub enum Turn {
     DeathAfter,
     /// The request is sent when the gate is opened. The program goes on with all else.
     Held,
+    /// The request is done, and its answer comes when the gate is opened. The program goes on with all else.
+    AnswerHeld,
     /// There are no machines from then on, for two attempts: the operation fails, and GKE has some when it
     /// tries later.
     StockOut,
@@ -130,6 +132,8 @@ pub enum Moment {
     UnderLock {
         /// After so many others.
         skip: usize,
+        /// True if the write is done, and its answer is late.
+        done: bool,
         gate: Arc<Gate>,
     },
 }
@@ -223,15 +227,23 @@ impl Api {
                 let writes = || asked.iter().filter(|other| other.writes()).count();
                 (request.writes() && *skip == writes()).then_some(*turn)
             }
-            Some(Moment::UnderLock { skip, .. }) => {
+            Some(Moment::UnderLock { skip, done, .. }) => {
                 let writes = asked.iter().filter(|other| other.writes());
-                let lock = |other: &&Request| !other.path.contains("/configmaps/dask-infra-");
-                let since = writes.skip_while(lock).count();
-                (request.writes() && !releases(request) && since == *skip + 1).then_some(Turn::Held)
+                let since = writes.skip_while(|other| !is_of_record(other)).count();
+                let turn = if *done { Turn::AnswerHeld } else { Turn::Held };
+                (request.writes() && !releases(request) && since == *skip + 1).then_some(turn)
             }
         };
         asked.push(request.clone());
         turn
+    }
+
+    /// Waits at the gate.
+    async fn hold(&self) {
+        if let Some(Moment::UnderLock { gate, .. }) = &self.moment {
+            gate.reached.notify_one();
+            gate.opens.notified().await;
+        }
     }
 
     /// What was asked, in order.
@@ -240,10 +252,16 @@ impl Api {
     }
 }
 
+/// True for requests of the ConfigMap that holds the record and the lock.
+fn is_of_record(request: &Request) -> bool {
+    request.path.contains("/configmaps/dask-infra-")
+}
+
 /// True for the write that gives the lock back. Nothing renews the lock any more then, so a second process may take it.
 fn releases(request: &Request) -> bool {
     let without = |body: &Value| body["metadata"]["annotations"] == json!({}) && body["binaryData"].is_null();
-    request.path.contains("/configmaps/dask-infra-") && request.body.as_ref().is_some_and(without)
+    let gives_back = request.method == Method::Delete || request.body.as_ref().is_some_and(without);
+    is_of_record(request) && gives_back
 }
 
 /// Lets the sandbox see the time that has passed, not in one leap: what is due leads to what is due next.
@@ -275,9 +293,8 @@ impl LiveApi for Api {
             let turn = self.turn(&request);
             tokio::time::sleep(LATENCY).await;
             self.follow();
-            if let (Some(Turn::Held), Some(Moment::UnderLock { gate, .. })) = (turn, &self.moment) {
-                gate.reached.notify_one();
-                gate.opens.notified().await;
+            if turn == Some(Turn::Held) {
+                self.hold().await;
             }
             if turn == Some(Turn::StockOut) {
                 self.sandbox.add_stockout(Stockout::next("*", 2)).unwrap();
@@ -288,6 +305,9 @@ impl LiveApi for Api {
                     self.written.lock().unwrap().push(request);
                 }
                 self.follow();
+                if turn == Some(Turn::AnswerHeld) {
+                    self.hold().await;
+                }
                 if turn != Some(Turn::DeathAfter) {
                     return result;
                 }

@@ -173,6 +173,99 @@ impl Case {
     }
 }
 
+const BOOKED: &str = r#"
+[node_pool.a100]
+machine_type = "a2-highgpu-2g"
+nodes = { min = 0, max = 8 }
+queued = true
+reservation = "none"
+location_policy = "any"
+
+[dask_operator]
+version = "2026.3.0"
+
+[dask_cluster.rapids]
+image = "demo:1"
+capacity = "queued"
+max_run_duration = "7d"
+scheduler = { pool = "cpu" }
+
+[dask_cluster.rapids.worker]
+gpus = 1
+memory = "40Gi"
+pool = "a100"
+"#;
+
+/// The number of workers that the file asks for, and where the apply dies.
+type Asked = (u32, Option<Kill>);
+
+/// Workers on nodes that are requested all at once: so many, then other numbers, and then they are stopped and started.
+#[derive(Clone, Debug)]
+struct Booked {
+    asked: Vec<Asked>,
+    stop: Option<Kill>,
+}
+
+impl fmt::Display for Booked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\n{self:#?}", booked(self.asked[0].0).stack)
+    }
+}
+
+fn booked(workers: u32) -> Edit {
+    Edit { stack: format!("{ON_GKE}{BOOKED}replicas = {workers}\n"), files: [].into() }
+}
+
+fn booked_case() -> impl Strategy<Value = Booked> {
+    let kill = |often| {
+        let kill = (0..8usize, any::<bool>()).prop_map(|(write, after)| Kill { write, after });
+        proptest::option::weighted(often, kill)
+    };
+    let asked = prop::collection::vec((1..9u32, kill(0.6)), 1..4);
+    ((1..5u32).prop_map(|workers| (workers, None)), asked, kill(0.3))
+        .prop_map(|(first, more, stop)| Booked { asked: std::iter::once(first).chain(more).collect(), stop })
+}
+
+impl Booked {
+    fn steps(&self) -> Vec<Step> {
+        let command = |kill| Command { kill, ..Command::default() };
+        let asked = self
+            .asked
+            .iter()
+            .flat_map(|(workers, kill)| [Step::Edit(booked(*workers)), Step::Apply(command(*kill))]);
+        let dies = self.stop.map(|kill| Step::Stop(command(Some(kill))));
+        asked.chain(dies).chain([Step::Stop(command(None)), Step::Start(command(None))]).collect()
+    }
+}
+
+/// Requests hold nodes, and nodes cost money.
+#[test]
+fn a_stop_leaves_no_request_for_nodes() {
+    let tally = Tally::default();
+    check("booked", 2, booked_case().boxed(), |case| {
+        paused(async {
+            let mut player = Player::new();
+            for step in case.steps() {
+                let done = player.step(&step).await;
+                tally.step(&step, &done);
+                laws::all(&mut player, &step, &done).await?;
+                let is_over = matches!(step, Step::Stop(_)) && !done.died;
+                let requests = done.after.things.values().filter(|thing| thing.kind == "ProvisioningRequest");
+                let left: Vec<String> = requests.filter(|_| is_over).map(ToString::to_string).collect();
+                if !left.is_empty() {
+                    return Err(format!(
+                        "stopped, and there is still {}: {:?}",
+                        left.join(", "),
+                        done.refused
+                    ));
+                }
+            }
+            Ok(())
+        })
+    });
+    tally.demand(2, &["stop: done", "start: done"]);
+}
+
 fn begun() -> Player {
     let scripts = Scripts { no_capacity: true, ..Scripts::default() };
     Player::on(Bench::with(Options { scripts, ..Options::default() }))
@@ -194,10 +287,10 @@ fn an_apply_that_stays_is_killed_and_typed_again() {
             let (died, _) = case.judged(&mut killed, &case.command(Some(case.kill)), &tally).await?;
             if died {
                 case.judged(&mut killed, &case.command(None), &tally).await?;
-            }
-            // Booked nodes expire after ten minutes and go after their seven days, here 34 minutes, and a killed command takes longer.
-            for player in [&mut calm, &mut killed] {
-                player.step(&Step::Wait(Wait { seconds: 2700 })).await;
+                // Booked nodes expire after ten minutes and go after their seven days, here 34 minutes, and a killed command takes longer.
+                for player in [&mut calm, &mut killed] {
+                    player.step(&Step::Wait(Wait { seconds: 2700 })).await;
+                }
             }
             differ(&calm, &killed).await.map_err(|why| format!("undisturbed and after a kill: {why}"))?;
             // In the end there are machines for all.

@@ -13,9 +13,21 @@ pub fn count(default: u32) -> u32 {
     std::env::var("DASK_INFRA_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(default)
 }
 
+/// The seed of a run that names none.
+const SEED: &str = "0";
+
 /// What the cases are drawn from: `DASK_INFRA_SEED`, any text; the same cases in every run without it.
 pub fn seed() -> String {
-    std::env::var("DASK_INFRA_SEED").unwrap_or_else(|_| "0".to_owned())
+    std::env::var("DASK_INFRA_SEED").unwrap_or_else(|_| SEED.to_owned())
+}
+
+/// How many cases of any seed are enough for all that a property is about to happen.
+const MANY: u32 = 24;
+
+/// Returns true if a run is not narrowed: all that a property is about happens in it.
+pub fn is_usual(default: u32) -> bool {
+    let enough = if seed() == SEED { default } else { MANY };
+    std::env::var_os("DASK_INFRA_NUMBER").is_none() && count(default) >= enough
 }
 
 /// Goes on after a failure and tells every one in a line, as it came: for a look at how much is broken.

@@ -7,7 +7,7 @@ use super::cases::{check, count};
 use super::laws::{self, Tally};
 use super::player::play;
 use super::script::{Approvals, Command, Script, Step};
-use super::stacks::{self, Change, Deed, Spec};
+use super::stacks::{self, Change, Deed, Section, Slot, Spec, Tweak};
 
 const CASES: u32 = 10;
 
@@ -67,6 +67,53 @@ fn render(mut spec: Spec, deeds: &[Deed], rounds: &[(Vec<Change>, Flags, bool)])
     }
     Script { steps, ..Script::default() }
 }
+
+/// A section is handed over in a cluster of others, and leaves the file later.
+fn handed_over() -> impl Strategy<Value = Script> {
+    let slots =
+        [Slot::Pool(2), Slot::Namespace(1), Slot::Namespace(2), Slot::Dask(0), Slot::Dask(1)].to_vec();
+    let edits = prop::collection::vec(stacks::change(), 0..3);
+    (stacks::spec(), prop::sample::select(slots), edits, any::<bool>()).prop_map(
+        |(mut spec, slot, edits, applies)| {
+            (spec.own_cluster, spec.autopilot) = (false, false);
+            spec.sections
+                .iter_mut()
+                .for_each(|section| (section.protect, section.extra_protect) = (false, false));
+            for slot in [Slot::Operator, slot] {
+                if !spec.sections.iter().any(|section| section.slot == slot) {
+                    spec.sections.push(Section::of(slot));
+                }
+            }
+            let mut steps: Vec<Step> = stacks::platform(&spec).into_iter().map(Step::Others).collect();
+            steps.extend([Step::Edit(spec.render()), Step::Apply(Command::default())]);
+            spec.edit(&Change::Tweak(slot, Tweak::Manage));
+            steps.extend([Step::Edit(spec.render()), Step::Apply(Command::default())]);
+            spec.edit(&Change::Remove(slot));
+            edits.iter().for_each(|change| spec.edit(change));
+            steps.push(Step::Edit(spec.render()));
+            steps.extend(applies.then(|| Step::Apply(Command::default())));
+            steps.push(Step::Destroy(Command::default()));
+            Script { steps, ..Script::default() }
+        },
+    )
+}
+
+#[test]
+fn what_was_handed_over_stays_when_its_section_has_left() {
+    let tally = Tally::default();
+    check("handed over", 4, handed_over().boxed(), |script| {
+        play(script, async |player, step, done| {
+            tally.step(step, done);
+            if matches!(step, Step::Destroy(_)) && done.is_begun() && !player.handed_over.is_empty() {
+                tally.count(BESIDE_HANDED_OVER);
+            }
+            laws::all(player, step, done).await
+        })
+    });
+    tally.demand(4, &[BESIDE_HANDED_OVER]);
+}
+
+const BESIDE_HANDED_OVER: &str = "destroyed beside what was handed over";
 
 #[test]
 fn what_vanishes_was_named_and_what_is_protected_stays() {

@@ -10,11 +10,10 @@ use plan::{Action, Approval, ApprovalVerb, Change, Mode, Plan};
 use serde_json::Value;
 
 use super::bench::{Flags, IDENTITY};
-use super::calls;
-use super::keys;
 use super::oracle::{Look, Maker, Thing, Uid, is_ours};
 use super::player::{Done, Player, is, protected};
 use super::script::{Approvals, Command, Run, Step};
+use super::{calls, cases, keys};
 
 /// Every law that can be judged step by step.
 ///
@@ -40,7 +39,7 @@ pub async fn all(player: &mut Player, step: &Step, done: &Done) -> Result<(), St
 /// # Errors
 /// What vanished.
 pub fn honest(player: &Player, step: &Step, done: &Done) -> Result<(), String> {
-    if matches!(step, Step::Edit(_) | Step::Others(_) | Step::Wait(_)) {
+    if matches!(step, Step::Edit(_) | Step::Others(_) | Step::CronRun(_) | Step::Wait(_)) {
         return Ok(());
     }
     let changes: &[Change] = match &done.plan {
@@ -59,7 +58,10 @@ pub fn honest(player: &Player, step: &Step, done: &Done) -> Result<(), String> {
         if let Some(resource) = shielded.filter(|_| !thing.passing) {
             return Err(format!("honesty: {} is protected, and {thing} is gone", resource.address));
         }
-        match thing.maker {
+        // What is in a cluster goes with it.
+        let is_next_owners =
+            player.handed_over.contains(uid) && done.after.things.contains_key(&thing.cluster);
+        match if is_next_owners { Maker::Others } else { thing.maker } {
             Maker::Machine => {}
             Maker::Us if is_bookkeeping(thing) => {}
             Maker::Us if covered.has(uid) => {}
@@ -279,7 +281,10 @@ pub fn as_wished(player: &Player, step: &Step, done: &Done) -> Result<(), String
         let live = player.bench.gke("GET", &format!("/v1/{}", cluster.pool_path(pool)), &Value::Null);
         let taints = |pool: &Value| {
             let all = pool["config"]["taints"].as_array().cloned().unwrap_or_default();
-            all.into_iter().filter(|taint| taint["key"] != "nvidia.com/gpu").collect::<Vec<_>>()
+            // GKE adds these.
+            let own = ["nvidia.com/gpu", "cloud.google.com/gke-queued", "kubernetes.io/arch"];
+            let is_own = |taint: &Value| own.iter().any(|key| taint["key"] == *key);
+            all.into_iter().filter(|taint| !is_own(taint)).collect::<Vec<_>>()
         };
         let (wished, found) = (taints(&resource.body), taints(&live));
         if wished != found {
@@ -434,6 +439,20 @@ impl Tally {
         self.0.lock().unwrap().get(what).copied().unwrap_or_default()
     }
 
+    /// # Panics
+    /// Something never happened in a run that is large enough for it. `default` is the usual number of cases.
+    pub fn demand(&self, default: u32, whats: &[&str]) {
+        let never: Vec<&&str> = whats.iter().filter(|what| self.of(what) == 0).collect();
+        assert!(!cases::is_usual(default) || never.is_empty(), "never in all cases: {never:?}");
+    }
+
+    /// # Panics
+    /// None of these happened in a run that is large enough for one. `default` is the usual number of cases.
+    pub fn demand_any(&self, default: u32, whats: &[&str]) {
+        let any = whats.iter().any(|what| self.of(what) > 0);
+        assert!(!cases::is_usual(default) || any, "never in all cases: any of {whats:?}");
+    }
+
     /// Counts what a step came to.
     pub fn step(&self, step: &Step, done: &Done) {
         let name = match step {
@@ -447,6 +466,7 @@ impl Tally {
             Step::Run(_) => "run",
             Step::WhenCapacity(_) => "when capacity",
             Step::Others(_) => "others",
+            Step::CronRun(_) => "cron jobs run",
             Step::Wait(_) => return,
         };
         let came = match () {

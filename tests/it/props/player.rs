@@ -1,6 +1,7 @@
 //! Plays a case: the engine as the commands use it, against a sandbox in this process, with a look at everything before
 //! and after each step.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +14,13 @@ use model::record::Stop;
 use model::resource::{Api as Which, Identity, Method, Resource};
 use plan::propose::adopt::{self, AcceptedChanges};
 use plan::{Action, Approval, Mode, Plan, Selection, StopRequest};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::bench::{Bench, Ended, Flags, Gate, Going, Moment, Process, Stack, Turn};
-use super::oracle::{Look, Thing};
+use super::oracle::{Look, Maker, Thing, Uid};
 use super::script::{
-    Adopt, Approvals, Command, Edit, Kill, Others, Run, Scale, Script, Step, Wait, WhenCapacity, Within,
+    Adopt, Approvals, Command, CronRun, Edit, Kill, Others, Run, Scale, Script, Step, Wait, WhenCapacity,
+    Within,
 };
 
 /// What came of a step.
@@ -84,6 +86,8 @@ pub struct Player {
     pub died: bool,
     /// The number of the process that has the number 0 in a script.
     pub process: u32,
+    /// Things that the stack had and handed over. They are the next owner's.
+    pub handed_over: BTreeSet<Uid>,
     folder: tempfile::TempDir,
 }
 
@@ -102,7 +106,15 @@ impl Player {
     /// At a world.
     pub fn on(bench: Bench) -> Self {
         let (bench, folder) = (Bench { strict: true, ..bench }, tempfile::tempdir().unwrap());
-        Self { bench, stack: None, file: Edit::default(), died: false, process: 0, folder }
+        Self {
+            bench,
+            stack: None,
+            file: Edit::default(),
+            died: false,
+            process: 0,
+            handed_over: BTreeSet::new(),
+            folder,
+        }
     }
 
     /// A stack of a file, which stands beside the others.
@@ -153,9 +165,50 @@ impl Player {
             Step::Adopt(section) => self.adopt(section).await,
             Step::Run(run) => self.run(run).await,
             Step::WhenCapacity(command) => Box::pin(self.when_capacity(command)).await,
+            Step::CronRun(run) => self.run_cron_jobs(run).await,
         };
         (done.before, done.after) = (before, Look::at(&self.bench.sandbox));
+        if let Step::Apply(command) = step {
+            self.note_hand_over(command, &done);
+        }
         done
+    }
+
+    /// Notes what a whole apply has handed over, and what one has taken back.
+    fn note_hand_over(&mut self, command: &Command, done: &Done) {
+        let is_idle = done.refused.is_none() && done.plan.as_ref().is_some_and(Plan::has_nothing_to_do);
+        let is_settled = command.is_alone() && command.is_whole() && (is_idle || done.is_whole());
+        let Some(stack) = self.stack.as_ref().filter(|_| is_settled) else { return };
+        for (uid, thing) in &done.after.things {
+            let was_ours = done.before.things.get(uid).is_some_and(|before| before.maker == Maker::Us);
+            if was_ours && stack.is_handed_over(|identity| is(identity, thing)) {
+                self.handed_over.insert(uid.clone());
+            } else if stack.resources().iter().any(|resource| is(&resource.identity, thing)) {
+                self.handed_over.remove(uid);
+            }
+        }
+    }
+
+    /// As the controller of CronJobs starts Jobs. Their Pods count as workers, which do not end by themselves in the sandbox.
+    async fn run_cron_jobs(&self, CronRun { namespace }: &CronRun) -> Done {
+        let Some(stack) = &self.stack else { return Done::refused("no stack yet".into()) };
+        let path = format!("/apis/batch/v1/namespaces/{namespace}");
+        let list = Request::get(Which::Kubernetes, format!("{path}/cronjobs"));
+        let all = match self.bench.try_kubernetes(stack, list).await {
+            Ok(all) => all,
+            Err(why) => return Done::refused(why),
+        };
+        for cron_job in all["items"].as_array().into_iter().flatten() {
+            let body = Some(job_of(cron_job));
+            let path = format!("{path}/jobs?fieldManager=kube-controller-manager");
+            let request = Request { api: Which::Kubernetes, method: Method::Post, path, body };
+            if let Err(why) = self.bench.try_kubernetes(stack, request).await {
+                return Done::refused(why);
+            }
+        }
+        // Their Pods get nodes.
+        self.bench.wait(stack, 1).await;
+        Done::nothing()
     }
 
     fn edit(&mut self, edit: &Edit) -> Done {
@@ -272,7 +325,9 @@ impl Player {
         }
         let gate = Arc::<Gate>::default();
         let moment = match (within, kill) {
-            (Some(within), _) => Some(Moment::UnderLock { skip: within.write, gate: Arc::clone(&gate) }),
+            (Some(Within { write, done, .. }), _) => {
+                Some(Moment::UnderLock { skip: *write, done: *done, gate: Arc::clone(&gate) })
+            }
             (None, Some(kill)) => {
                 let turn = if kill.after { Turn::DeathAfter } else { Turn::DeathBefore };
                 Some(Moment::Write { skip: kill.write, turn })
@@ -472,6 +527,23 @@ async fn at(gate: &Gate, mut second: Player, within: &Within) -> Vec<Done> {
     }
     gate.opens.notify_one();
     done
+}
+
+/// A Job of a CronJob.
+fn job_of(cron_job: &Value) -> Value {
+    let name = cron_job["metadata"]["name"].as_str().unwrap_or_default();
+    let owner = json!({
+        "apiVersion": "batch/v1", "kind": "CronJob", "name": name, "uid": cron_job["metadata"]["uid"], "controller": true,
+    });
+    let mut spec = cron_job["spec"]["jobTemplate"]["spec"].clone();
+    if let Some(fields) = spec.as_object_mut() {
+        fields.remove("activeDeadlineSeconds");
+    }
+    spec["template"]["metadata"]["labels"] = json!({ "dask.org/component": "worker" });
+    json!({
+        "apiVersion": "batch/v1", "kind": "Job", "spec": spec,
+        "metadata": { "name": format!("{name}-run"), "ownerReferences": [owner] },
+    })
 }
 
 /// Whether an approval is about nothing of others.

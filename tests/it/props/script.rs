@@ -42,6 +42,8 @@ pub enum Step {
     WhenCapacity(WhenCapacity),
     /// A request of others, which may be refused.
     Others(Others),
+    /// Each CronJob of a namespace starts a Job.
+    CronRun(CronRun),
     /// Nobody does anything.
     Wait(Wait),
 }
@@ -177,8 +179,11 @@ pub struct WhenCapacity {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Within {
-    /// Behind this write, from 0 on, of those after the lock is taken.
+    /// At this write, from 0 on, of those after the lock is taken.
     pub write: usize,
+    /// True if the write is done, and its answer is late.
+    #[serde(default)]
+    pub done: bool,
     /// The commands, with a stack file of their own.
     pub steps: Vec<Step>,
 }
@@ -202,6 +207,13 @@ impl Others {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         Self { method: method.to_owned(), path: path.into(), body }
     }
+}
+
+/// Jobs of CronJobs, whose Pods run on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CronRun {
+    pub namespace: String,
 }
 
 /// Time passes.

@@ -58,7 +58,9 @@ fn the_pods_of_a_stacks_own_controllers_are_no_strangers() {
     );
     user.edit("image = \"demo:1\"", "image = \"demo:2\"");
     let said = user.run(&["plan", "--detailed-exitcode"]).expect(2).says("image");
-    assert!(!said.out.contains("DI0435") && !said.err.contains("DI0435"), "{}", said.out);
+    // A pod of the operator may run there, too, and is named.
+    let named = |text: &str| text.contains("Pod default/") || text.contains("Pods default/");
+    assert!(!named(&said.out) && !named(&said.err), "{}", said.out);
 
     user.run(&["stop", "node_pool.work", "--auto-approve"]).expect(0).says("Stop complete");
 }
