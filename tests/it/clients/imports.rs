@@ -257,7 +257,9 @@ fn the_guides_cluster_is_imported_adopted_and_destroyed() {
         "# Node pool scheduler-pool, RUNNING, nodes: 1.",
         "accelerator = \"nvidia-tesla-t4\"",
         "release_channel = \"stable\"",
-        "pod = { tolerations = { \"$patch\" = \"delete\" } }",
+        "tolerations = { \"$patch\" = \"delete\" }",
+        // The guide's containers do not say where the driver is.
+        "containers = [{ env = { \"$patch\" = \"delete\" }, name = \"worker\" }]",
     ] {
         assert!(text.contains(line), "no {line:?} in\n{text}");
     }
