@@ -359,6 +359,8 @@ pub struct Flags {
     pub selection: Selection,
     /// `--replace`: whole addresses or sections.
     pub replace: Vec<String>,
+    /// `--retry-capacity`.
+    pub retry_capacity: bool,
     pub allow: Vec<Approval>,
     pub retarget: bool,
     /// `stop` and `start`.
@@ -399,7 +401,7 @@ fn make(
     world: &World,
     plan: impl FnOnce(Inputs<'_>) -> Result<Plan, Vec<diag::Diagnostic>>,
 ) -> Result<Plan, String> {
-    let Flags { selection, replace, allow, retarget, stop_request } = flags.clone();
+    let Flags { selection, replace, retry_capacity, allow, retarget, stop_request } = flags.clone();
     let meant = |typed: &String| {
         let named = stack.resources().iter().map(|resource| &resource.address);
         let found: Vec<_> =
@@ -411,6 +413,7 @@ fn make(
         approved: allow,
         replace,
         selection,
+        retry_capacity,
         allow_retarget: retarget,
         ..Inputs::of(stack.lowered.clone(), mode, world, &stack.sources)
     };
@@ -438,8 +441,13 @@ impl Bench {
 
     /// One of a sandbox with more options.
     pub fn with(options: Options) -> Self {
+        Self::at_scale(SCALE, options)
+    }
+
+    /// One of a sandbox with more options, whose clusters live so many times as fast as their clients.
+    pub fn at_scale(scale: Scale, options: Options) -> Self {
         let start = "2026-11-21T09:00:00Z".parse().unwrap();
-        let options = Options { scale: SCALE, clock: Clock::Manual(start), ..options };
+        let options = Options { scale, clock: Clock::Manual(start), ..options };
         Self::of(Sandbox::open(options).unwrap(), false)
     }
 

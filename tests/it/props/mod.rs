@@ -42,6 +42,7 @@ mod queued;
 mod saved;
 pub mod script;
 pub mod stacks;
+mod stopped;
 mod stops;
 mod versions;
 mod world;

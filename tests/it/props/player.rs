@@ -264,9 +264,15 @@ impl Player {
 
     async fn command(&mut self, mode: Mode, stop_request: StopRequest, command: &Command) -> Done {
         let Some(mut stack) = self.stack.take() else { return Done::refused("no stack yet".into()) };
-        let Command { target, exclude, replace, meanwhile, .. } = command;
+        let Command { target, exclude, replace, retry_capacity, meanwhile, .. } = command;
         let selection = Selection { targets: target.clone(), excludes: exclude.clone() };
-        let flags = Flags { selection, replace: replace.clone(), stop_request, ..Flags::default() };
+        let flags = Flags {
+            selection,
+            replace: replace.clone(),
+            retry_capacity: *retry_capacity,
+            stop_request,
+            ..Flags::default()
+        };
         let done = match self.bench.plan_with(&stack, mode, &flags).await {
             Err(why) => Done::refused(why),
             Ok(plan) => {

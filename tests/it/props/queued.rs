@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use plan::Mode;
 use proptest::prelude::*;
+use sandbox::{Options, Scale};
 use serde_json::{Value, json};
 
+use super::bench::{Bench, SCALE};
 use super::cases::check;
 use super::laws::{self, Tally};
 use super::player::{Player, paused, play};
@@ -218,10 +220,15 @@ spec:
       flavors: [{ name: spot, resources: [{ name: cpu, nominalQuota: "12" }] }]
 "#;
 
+/// At 600 times the speed Kueue has answered before the first look at the queue; at twenty times it has not.
 #[test]
 fn a_queue_that_kueue_calls_inactive_was_never_ready() {
+    [SCALE, Scale { time_scale: 20.0 }].into_iter().for_each(inactive_queue);
+}
+
+fn inactive_queue(scale: Scale) {
     paused(async {
-        let mut player = Player::new();
+        let mut player = Player::on(Bench::at_scale(scale, Options::default()));
         let mut edit = Works { workers: [1, 1], ..Works::default() }.render();
         let (head, _) = edit.stack.split_once("\n[dask_cluster.one]").unwrap();
         edit.stack = format!("{head}\n[manifest.q]\nfile = \"q.yaml\"\n");
@@ -230,8 +237,9 @@ fn a_queue_that_kueue_calls_inactive_was_never_ready() {
         let done = player.step(&Step::Apply(Command::default())).await;
         let failures = done.failures().join("; ");
         assert!(failures.contains("TimedOut") && failures.contains("FlavorNotFound"), "{failures}");
-        // Five minutes, and the look that ends them.
-        assert!(done.took < Duration::from_secs(310), "{:?}", done.took);
+        // Five minutes, and the look that ends them, after the cluster.
+        let cluster = Duration::from_secs_f64(600.0 / scale.time_scale);
+        assert!(done.took < Duration::from_secs(310) + cluster, "{:?}", done.took);
         let plan = player.bench.plan(player.stack.as_ref().unwrap(), Mode::Apply).await.unwrap();
         let queue = plan.changes.iter().find(|change| change.address.as_str().contains("team-a")).unwrap();
         assert!(queue.is_waited_for(), "the next apply waits for what was never ready");

@@ -69,6 +69,9 @@ pub struct Command {
     pub exclude: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replace: Vec<String>,
+    /// `--retry-capacity`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub retry_capacity: bool,
     /// What is agreed to.
     #[serde(default)]
     pub approval: Approvals,

@@ -160,7 +160,7 @@ async fn begun(spec: &Spec) -> Player {
 }
 
 /// Things that cost money: pools, and the owners of workers.
-fn costly(look: &Look) -> BTreeMap<&Uid, &Thing> {
+pub fn costly(look: &Look) -> BTreeMap<&Uid, &Thing> {
     let costs = |thing: &Thing| {
         ["pool", "DaskCluster", "DaskWorkerGroup", "DaskJob"].contains(&thing.kind.as_str())
             && thing.maker != Maker::Machine

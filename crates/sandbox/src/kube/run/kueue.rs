@@ -25,6 +25,7 @@ use super::super::object::{
 use super::deployments;
 use super::events::{self, Level};
 use super::round::Run;
+use super::stages::stages;
 
 const API: &str = "kueue.x-k8s.io/v1beta2";
 
@@ -395,6 +396,10 @@ fn count(
     let living = || own.iter().filter(|workload| !is_true(workload, "Finished"));
     let reserving = living().filter(|workload| is_true(workload, "QuotaReserved")).count();
     let admitted = living().filter(|workload| is_true(workload, "Admitted")).count();
+    let is_new = queue["status"].is_null();
+    if is_new && !run.passed(format!("{} seen", uid(queue)), stages().delay("kueue_reacts")) {
+        return;
+    }
     let mut conditions = Conditions::of(queue);
     conditions.set(run, "Active", usable, said);
     let mut status = conditions.status();

@@ -151,6 +151,7 @@ mod tests {
             "crash_back_off",
             "load_balancer",
             "operator_reacts",
+            "kueue_reacts",
             "operator_retry",
             "autoscaler_tick",
             "autoscaler_cooldown",
