@@ -79,7 +79,7 @@ impl Why {
         let planned = self.planned.iter().map(|Planned { address, action, reason, fields, after }| {
             json!({ "address": address, "action": action, "reason": reason, "fields": fields, "after": after })
         });
-        let causes = self.causes.iter().map(|Because { of, cause: Cause { code, what, said, remedies } }| {
+        let causes = self.causes.iter().map(|Because { of, cause: Cause { code, what, said, remedies, outlook: _ } }| {
             json!({ "of": of, "code": code, "what": what, "said": said, "cures": remedies })
         });
         json!({
@@ -151,6 +151,7 @@ impl Why {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kinds::kubernetes::why::Outlook;
 
     #[test]
     fn causes_that_are_the_same_are_told_once() {
@@ -159,6 +160,7 @@ mod tests {
             what: "no node has a free GPU".to_owned(),
             said: Some("0/2 nodes are available: 2 Insufficient nvidia.com/gpu.".to_owned()),
             remedies: vec!["more nodes: dask-infra scale node_pool.t4 3 --write".to_owned()],
+            outlook: Outlook::Unknown,
         };
         let state = State::Waiting("1 of 3 workers".into());
         let address = Address::new("dask_cluster.d");

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use crate::control_plane_down::{self, GkeWork, Stopwatch};
 use crate::failure::failed;
 use crate::record::RecordWriter;
+use crate::unscheduled::WaitedPods;
 use crate::watch_events::Reply;
 use crate::write_guard::WriteGuard;
 use crate::{AbortCause, Event, Kinds, Outcome};
@@ -82,6 +83,8 @@ pub struct ChangeRun<'a> {
     pub idle_since: Option<Instant>,
     /// The message of the last failure for lack of machines or quota.
     pub no_capacity: Option<String>,
+    /// The pods of what is waited for, by the last look at it.
+    pub pods: WaitedPods,
     last_report: Option<(String, Instant)>,
 }
 
@@ -124,6 +127,7 @@ impl<'a> ChangeRun<'a> {
             reply,
             idle_since,
             no_capacity,
+            pods: WaitedPods::default(),
             last_report,
         }
     }

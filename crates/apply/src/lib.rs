@@ -37,6 +37,7 @@ mod operations;
 pub mod record;
 mod record_error;
 pub mod schedule;
+mod unscheduled;
 mod wait;
 mod watch_events;
 mod write_guard;

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use crate::change_run::{ChangeRun, Pause, unfinished};
 use crate::failure::{brief, failed, request_failure};
 use crate::gke_errors::GkeError;
+use crate::unscheduled::{Unscheduled, WaitedPods};
 use crate::watch_events::{Known, ObjectTracker};
 use crate::{Event, Outcome};
 use kinds::dask;
@@ -39,6 +40,7 @@ impl<'a> ChangeRun<'a> {
         }
         let deadline = Duration::from_secs(wait.deadline.into());
         let mut clock = Clock::default();
+        let mut unscheduled = Unscheduled::default();
         let mut tracker = self.tracker(wait);
         if wait.until == Until::Gone {
             tracker.await_deletion().await;
@@ -55,6 +57,7 @@ impl<'a> ChangeRun<'a> {
                 continue;
             }
             failing = false;
+            let found = self.with_cause(wait, found, &mut unscheduled).await?;
             clock.update(&found);
             let Some(message) = self.judge(wait, found, &clock)? else { return Ok(()) };
             let waited = clock.waited();
@@ -217,6 +220,7 @@ impl<'a> ChangeRun<'a> {
             }),
             Known::Present(live) => {
                 let found = QueryResults::of([(Part::Itself, &*live)]);
+                self.pods = WaitedPods::of(&found);
                 Ok(flex_start::mark_queued(kind.readiness(wait, &found), &found, &self.shared.flex))
             }
             // That it is gone is said by the server, and not by what was not told.
@@ -226,6 +230,7 @@ impl<'a> ChangeRun<'a> {
             Known::Deleted | Known::Unknown => self.read_all(&queries).await.map(|found| {
                 found.iter().for_each(|live| tracker.record(live));
                 let answers = QueryResults::answers(&queries, &found);
+                self.pods = WaitedPods::of(&answers);
                 flex_start::mark_queued(kind.readiness(wait, &answers), &answers, &self.shared.flex)
             }),
         };

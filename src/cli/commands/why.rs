@@ -19,7 +19,6 @@ use kinds::kubernetes::pod_state::{ContainerState, PodState};
 use kinds::kubernetes::pods::selected;
 use kinds::kubernetes::why as judge;
 use kinds::kubernetes::why::{PodContext, Pool};
-use kinds::scale::ReplicaOwner;
 use live::{LiveApi, probe};
 use model::address::{Address, FieldPath};
 use model::diag::Code;
@@ -121,30 +120,14 @@ fn pools(session: &Session, world: &World) -> Vec<Pool> {
     let lowered = session.lowered();
     let external = lowered.external.iter().map(|external| &external.resource);
     let all = lowered.resources.iter().chain(external);
+    let locate =
+        |path: &FieldPath| session.sources().locate(path).map(|place| place.to_string()).unwrap_or_default();
     all.filter_map(|resource| {
-        let Identity::NodePool { pool, .. } = &resource.identity else { return None };
         let scaled = (kinds::of(resource.kind).scale_target)(resource, &lowered.resources)?;
-        let (nodes, most) = match scaled.replica_owner {
-            ReplicaOwner::File(nodes) => (Some(nodes), None),
-            ReplicaOwner::Autoscaler { max, .. } if max > 0 => (None, Some(max)),
-            ReplicaOwner::Autoscaler { .. } | ReplicaOwner::Notebooks(_) | ReplicaOwner::Unmanaged => {
-                (None, None)
-            }
-        };
-        let place = session.sources().locate(&scaled.origin).map(|place| place.to_string());
-        Some(Pool {
-            name: pool.clone(),
-            address: resource.address.to_string(),
-            position: place.unwrap_or_default(),
-            nodes,
-            needed: resource
-                .address
-                .as_str()
-                .strip_prefix("node_pool.")
-                .and_then(|key| nodes_for_gpus(session.stack(), key)),
-            most,
-            live: world.pools.get(pool).cloned().unwrap_or_default(),
-        })
+        let pool = Pool::of(resource, &scaled, &locate)?;
+        let key = resource.address.as_str().strip_prefix("node_pool.");
+        let live = world.pools.get(&pool.name).cloned().unwrap_or_default();
+        Some(Pool { needed: key.and_then(|key| nodes_for_gpus(session.stack(), key)), live, ..pool })
     })
     .collect()
 }

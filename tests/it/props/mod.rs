@@ -36,6 +36,7 @@ mod kept;
 mod keys;
 pub mod laws;
 mod less_sight;
+mod no_node;
 pub mod oracle;
 pub mod player;
 mod queued;

@@ -12,7 +12,7 @@ use crate::json::{count, text};
 use crate::kind::{ChangeContext, Compare, Defect, Endpoint, EndpointKind, Kind, PodSource, StopEffect};
 use crate::kubernetes::object::{gvk, pods_labelled};
 use crate::kubernetes::pod_state::{ContainerState, PodState};
-use crate::kubernetes::why::Cause;
+use crate::kubernetes::why::{self, Cause};
 use crate::scope::Scope;
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
@@ -359,12 +359,13 @@ pub fn ended(pod: &Value, log: Option<String>, program: &str, address: &Address)
         None => message.to_owned(),
     };
     let log = log.filter(|log| !log.is_empty());
-    Cause {
-        code: "ended",
-        what,
-        said: log.map(|log| format!("the end of its log:\n{log}")),
-        remedies: vec![format!("fix what it says; `{program} run {address}` runs it again")],
-    }
+    let said = log.map(|log| format!("the end of its log:\n{log}"));
+    why::cause(
+        "ended",
+        &what,
+        said,
+        vec![format!("fix what it says; `{program} run {address}` runs it again")],
+    )
 }
 
 /// Returns the pods of its program and of its cluster.

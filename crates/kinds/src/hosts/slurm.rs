@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use serde_json::Value;
 
 use crate::json::{count, text};
-use crate::kubernetes::why::Cause;
+use crate::kubernetes::why::{self, Cause};
 use model::resource::{Queued, Readiness};
 
 /// A reason why a job waits.
@@ -255,19 +255,14 @@ pub fn cause(job: &Value, log: Option<String>, program: &str) -> Cause {
         let cure = known.map_or(WAIT, |reason| reason.cure).replace("JOB", id);
         let code = if never { "never" } else { "queued" };
         let what = format!("job {id} {}: {}", if never { "can never start" } else { "waits" }, said(word));
-        return Cause { code, what, said: None, remedies: vec![cure] };
+        return why::cause(code, &what, None, vec![cure]);
     }
     let what = match state {
         "" => "its job ended, and SLURM does not know it any more".to_owned(),
         "RUNNING" => format!("job {id} runs"),
         _ => format!("job {id} {} ({state})", ended_words(state)),
     };
-    Cause {
-        code: "ended",
-        what,
-        said: said_by_log,
-        remedies: vec![format!("`{program} apply` submits another one")],
-    }
+    why::cause("ended", &what, said_by_log, vec![format!("`{program} apply` submits another one")])
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::hosts::slurm;
 use crate::json::{count, text};
 use crate::kind::{ChangeContext, Defect};
 use crate::kubernetes::calls::object_change_steps;
-use crate::kubernetes::why::Cause;
+use crate::kubernetes::why::{self, Cause};
 use crate::scale::{ReplicaOwner, ScaleTarget};
 use crate::scope::Scope;
 use crate::section::PodKeys;
@@ -329,12 +329,8 @@ fn unlike(status: &Value) -> Readiness {
 
 /// Returns the cause for a process that has ended: its log says more.
 pub fn ended(log: Option<String>, program: &str) -> Cause {
-    Cause {
-        code: "ended",
-        what: "it ended".to_owned(),
-        said: log.map(|log| format!("the end of its log:\n{log}")),
-        remedies: vec![format!("`{program} apply` starts it again")],
-    }
+    let said = log.map(|log| format!("the end of its log:\n{log}"));
+    why::cause("ended", "it ended", said, vec![format!("`{program} apply` starts it again")])
 }
 
 pub(crate) fn status_line(live: &Value) -> StatusLine {

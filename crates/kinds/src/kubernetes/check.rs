@@ -20,8 +20,8 @@ use crate::security_defaults;
 use model::address::{Address, FieldPath};
 use model::quantity::Quantity;
 use model::resource::{
-    Action, Api, Await, Call, Facts, Identity, KindId, Method, ObjectId, Query, Readiness, Recreation,
-    Resource, Step, Until,
+    Action, Api, Await, Call, Facts, Identity, KindId, Method, ObjectId, Progress, Query, Readiness,
+    Recreation, Resource, Step, Until,
 };
 
 /// Seconds for the pod to run to completion, including the download of its image.
@@ -359,7 +359,8 @@ fn readiness(pod: &Value) -> Readiness {
         "" => Readiness::progressing("its pod does not exist yet"),
         phase => match condition(pod, "PodScheduled") {
             Some(scheduled) if scheduled["status"] == "False" => {
-                Readiness::progressing(no_node_for(&pod["spec"], text(&scheduled["message"])))
+                let blocked_by = Some(no_node_for(&pod["spec"], text(&scheduled["message"])));
+                Readiness::progressing(Progress { what: "its pod is pending".to_owned(), blocked_by })
             }
             _ if dask_check::is_on_host(pod) => Readiness::progressing("it computes"),
             _ if phase == "Pending" => Readiness::progressing("its pod is starting"),

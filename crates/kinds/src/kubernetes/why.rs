@@ -9,7 +9,10 @@ use serde_json::Value;
 use crate::json::{number, text};
 use crate::kubernetes::pod_state::{ContainerState, PodState};
 use crate::pod;
+use crate::scale::{ReplicaOwner, ScaleTarget};
 use crate::scope::POOL_LABEL;
+use model::address::FieldPath;
+use model::resource::{Identity, Resource};
 
 /// Why something does not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +25,28 @@ pub struct Cause {
     pub said: Option<String>,
     /// Remedies, the likeliest first.
     pub remedies: Vec<String>,
+    /// The effect of waiting.
+    pub outlook: Outlook,
+}
+
+/// The effect of waiting on a cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Outlook {
+    /// Nobody can tell.
+    #[default]
+    Unknown,
+    /// A node is created for the pod, or the autoscaler is about to decide.
+    NodeIsComing,
+    /// GKE lacks machines or quota for a node of the pod's pool, and tries again.
+    NoMachines,
+    /// The autoscaler adds no node of the pod's pool: a new one would not take the pod, or the pool has its largest size.
+    NoNode,
+}
+
+impl Cause {
+    fn with_outlook(self, outlook: Outlook) -> Self {
+        Self { outlook, ..self }
+    }
 }
 
 /// The facts of a node pool that matter to a pod that waits for it.
@@ -44,6 +69,32 @@ pub struct Pool {
 }
 
 impl Pool {
+    /// Returns the pool of a resource with this number of nodes, without its live state; `None` for other kinds. `locate` returns
+    /// the position of a field in the stack file.
+    pub fn of(
+        resource: &Resource,
+        scaled: &ScaleTarget,
+        locate: &dyn Fn(&FieldPath) -> String,
+    ) -> Option<Self> {
+        let Identity::NodePool { pool, .. } = &resource.identity else { return None };
+        let (nodes, most) = match &scaled.replica_owner {
+            ReplicaOwner::File(nodes) => (Some(*nodes), None),
+            ReplicaOwner::Autoscaler { max, .. } if *max > 0 => (None, Some(*max)),
+            ReplicaOwner::Autoscaler { .. } | ReplicaOwner::Notebooks(_) | ReplicaOwner::Unmanaged => {
+                (None, None)
+            }
+        };
+        Some(Self {
+            name: pool.clone(),
+            address: resource.address.to_string(),
+            position: locate(&scaled.origin),
+            nodes,
+            needed: None,
+            most,
+            live: Value::Null,
+        })
+    }
+
     /// Counts the GPUs that live pods request from it: they may have been scaled since the stack was written.
     pub fn needs(&mut self, pods: &[Value]) {
         let here = pods.iter().filter(|pod| pod["spec"]["nodeSelector"][POOL_LABEL] == *self.name);
@@ -110,7 +161,7 @@ pub fn of_pod(pod: &Value, context: &PodContext<'_>) -> Option<Cause> {
 }
 
 pub(crate) fn cause(code: &'static str, what: &str, said: Option<String>, remedies: Vec<String>) -> Cause {
-    Cause { code, what: what.to_owned(), said, remedies }
+    Cause { code, what: what.to_owned(), said, remedies, outlook: Outlook::Unknown }
 }
 
 /// Returns the newest matching event.
@@ -250,7 +301,11 @@ fn unscheduled(pod: &Value, scheduled: &Value, context: &PodContext<'_>) -> Caus
     if scaling.is_some_and(|event| event["reason"] == "TriggeredScaleUp") {
         let remedies =
             vec!["wait: GKE adds a GPU node in 2 to 10 minutes, including the driver installation".into()];
-        return cause("scaling", "the node autoscaler is adding a node for it", scaling_said, remedies);
+        let what = match pool {
+            Some(pool) => format!("waiting for a node: the autoscaler is adding one to {}", pool.address),
+            None => "waiting for a node: the autoscaler is adding one".to_owned(),
+        };
+        return cause("scaling", &what, scaling_said, remedies).with_outlook(Outlook::NodeIsComing);
     }
     let reasons = predicates(message);
     let refused = scaling.filter(|event| event["reason"] == "NotTriggerScaleUp");
@@ -287,8 +342,7 @@ fn unscheduled(pod: &Value, scheduled: &Value, context: &PodContext<'_>) -> Caus
     if let Some(pool) =
         pool.filter(|pool| pool.most.is_some() && !reasons.is_empty() && reasons.iter().all(elsewhere))
     {
-        let what =
-            format!("waiting for a node in {}: it has none, and its autoscaler adds them", pool.address);
+        let what = format!("waiting for a node: {} has none yet, and its autoscaler adds them", pool.address);
         let remedies = vec![
             "wait: GKE adds a GPU node in 2 to 10 minutes, including the driver installation".to_owned(),
             format!(
@@ -296,7 +350,7 @@ fn unscheduled(pod: &Value, scheduled: &Value, context: &PodContext<'_>) -> Caus
                 context.program, pool.address
             ),
         ];
-        return cause("no_nodes", &what, scaling_said.or(said), remedies);
+        return cause("no_nodes", &what, scaling_said.or(said), remedies).with_outlook(Outlook::NodeIsComing);
     }
     if has("node(s) didn't match Pod's node affinity/selector") {
         let what = match pool {
@@ -342,7 +396,7 @@ fn not_scaled(
     if find(MAX_SIZE_REACHED).is_some() {
         let what = format!("{whose} has its maximum of nodes, and none of them has room for it");
         let remedies = [more_nodes(pool, context)].into_iter().chain(fewer_workers("or use", context));
-        return Some(cause("most", &what, said, remedies.collect()));
+        return Some(cause("most", &what, said, remedies.collect()).with_outlook(Outlook::NoNode));
     }
     if let Some(resource) = find("Insufficient ").and_then(|reason| reason.strip_prefix("Insufficient ")) {
         let what = format!("it requests more {resource} than a new node of {whose} has");
@@ -358,12 +412,12 @@ fn not_scaled(
             _ => "resource",
         };
         let less = format!("request less: `{key}` at {}", (context.position)(key));
-        return Some(cause(code, &what, said, vec![less, larger]));
+        return Some(cause(code, &what, said, vec![less, larger]).with_outlook(Outlook::NoNode));
     }
     if let Some(reason) = find("untolerated taint") {
         let Cause { code, remedies, .. } = tainted(reason, None, context);
         let what = format!("a new node of {whose} would have {} it does not tolerate", of_taint(reason));
-        return Some(cause(code, &what, said, remedies));
+        return Some(cause(code, &what, said, remedies).with_outlook(Outlook::NoNode));
     }
     if find("in backoff after failed scale-up").is_some() {
         let what = format!(
@@ -373,7 +427,7 @@ fn not_scaled(
             "wait: GKE keeps trying".to_owned(),
             format!("see GKE's message about the pool: {} why {whose}", context.program),
         ];
-        return Some(cause("scale_up_failed", &what, said, remedies));
+        return Some(cause("scale_up_failed", &what, said, remedies).with_outlook(Outlook::NoMachines));
     }
     None
 }
@@ -434,7 +488,7 @@ fn capacity(pool: Option<&Pool>, scaling: Option<&Value>, context: &PodContext<'
     if short == "stock_out" {
         remedies.extend(fewer_workers("continue with", context));
     }
-    Some(cause(short, &what, Some(said.to_owned()), remedies))
+    Some(cause(short, &what, Some(said.to_owned()), remedies).with_outlook(Outlook::NoMachines))
 }
 
 fn fewer_workers(lead: &str, context: &PodContext<'_>) -> Option<String> {

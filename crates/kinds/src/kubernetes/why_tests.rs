@@ -181,12 +181,14 @@ fn the_autoscalers_reason_comes_before_the_schedulers() {
             assert_eq!(found.code, code, "{found:?}");
             assert!(found.what.contains(what), "{found:?}");
             assert!(found.remedies[0].contains(remedy), "{found:?}");
+            let lacks = if code == "scale_up_failed" { Outlook::NoMachines } else { Outlook::NoNode };
+            assert_eq!(found.outlook, lacks, "{found:?}");
             assert!(found.said.is_some_and(|text| text.contains(said)), "{said}");
         }
     }
     let found = judged(&waits, &[], None, &scaled).unwrap_or_else(|| panic!("nothing"));
     assert_eq!(found.code, "no_nodes");
-    assert!(found.what.starts_with("waiting for a node in node_pool.t4"), "{found:?}");
+    assert!(found.what.starts_with("waiting for a node: node_pool.t4"), "{found:?}");
     // A pool of a fixed size is not the autoscaler's.
     let full = event("NotTriggerScaleUp", "pod didn't trigger scale-up: 1 max node group size reached");
     let lacks = unschedulable("0/1 nodes are available: 1 Insufficient nvidia.com/gpu.");

@@ -1173,6 +1173,13 @@ codes! {
      No change was started, nothing was written but the lock, and the lock was released: there is nothing to \
      clean up. Run the command again to apply."
 
+    NoNode "DI0413" "no node comes for a pod"
+    "For two minutes the cluster's autoscaler added no node for a pod: GKE has no machines or no quota for one, a new \
+     node of its pool would not take it, or the pool has its largest size. The message has GKE's own words, and what \
+     to change. Where GKE chooses the machines, apply waits for ten minutes. Nothing is undone: when a node comes \
+     later, the pod runs."
+    => "dask-infra why dask_cluster.rapids\ndask-infra apply                        # again, when the cause is fixed"
+
     NoAnswerThere "DI0421" "nothing to connect to yet"
     "The target of `connect` or `logs` does not exist or is not ready yet. The message says why: not applied, \
      no pod, or a pending pod and its reason. `dask-infra status` shows the rest of the stack."

@@ -45,6 +45,12 @@ impl Gke {
         let view = |pool: &Pool| PoolView {
             pool: self.render_pool(cluster, pool, Surface::V1),
             target_sizes: pool.present.clone(),
+            wanted_sizes: pool.sizes.clone(),
+            scale_up_error: match () {
+                () if pool.trouble.is_some() => Some("GCE out of resources"),
+                () if pool.lacks_quota => Some("GCE quota exceeded"),
+                () => None,
+            },
             deleting: pool.phase == PoolPhase::Stopping,
             instance_prefix: pool.prefix.clone(),
         };
@@ -208,7 +214,14 @@ impl Gke {
             let Ok((cluster, pool)) = self.require_pool(id, name) else { continue };
             let waits = pool.grow_at.is_some() || pool.phase != PoolPhase::Running;
             let count = quotas::within_limits(cluster, &pool.body["config"], *count);
-            if waits || count == 0 || self.check_quota(id, &[(&pool.body, count)], &settings.quota).is_err() {
+            if waits || count == 0 {
+                continue;
+            }
+            let lacks_quota = self.check_quota(id, &[(&pool.body, count)], &settings.quota).is_err();
+            if lacks_quota != pool.lacks_quota {
+                self.change_pool(id, name, |pool| pool.lacks_quota = lacks_quota);
+            }
+            if lacks_quota {
                 continue;
             }
             let grow_at = settings.scale.after(now, RESIZE_SECONDS);
@@ -359,6 +372,7 @@ pub(super) fn new_pool(body: Value, id: &ClusterId, grow_at: Timestamp) -> Pool 
         present,
         grow_at: Some(grow_at),
         trouble: None,
+        lacks_quota: false,
         revision: 0,
         prefix,
     }

@@ -75,6 +75,9 @@ pub struct Pool {
     pub grow_at: Option<Timestamp>,
     /// Why machines are missing.
     pub trouble: Option<String>,
+    /// True if the autoscaler's last attempt was refused for lack of quota.
+    #[serde(default)]
+    pub lacks_quota: bool,
     /// Counts changes, for the etag.
     #[serde(deserialize_with = "counter")]
     pub revision: u64,

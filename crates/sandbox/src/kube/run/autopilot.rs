@@ -97,6 +97,8 @@ impl Machine {
         template(&PoolView {
             pool: json!({ "name": "nap", "config": self.config() }),
             target_sizes: BTreeMap::new(),
+            wanted_sizes: BTreeMap::new(),
+            scale_up_error: None,
             deleting: false,
             instance_prefix: String::new(),
         })

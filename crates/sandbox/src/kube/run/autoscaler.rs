@@ -80,8 +80,9 @@ pub fn missing_nodes(cluster: &Cluster, pools: &[PoolView], market: Market<'_>) 
     missing
 }
 
-/// One round: tells pods for which no pool may or can have a node. Source: cluster-autoscaler,
-/// `processors/status/eventing_scale_up_processor.go`: reasons with the number of pools that have them.
+/// One round: writes an event about each pod that waits for a node. Source: cluster-autoscaler,
+/// `processors/status/eventing_scale_up_processor.go`; GKE adds `FailedScaleUp`, as in
+/// <https://github.com/huggingface/Google-Cloud-Containers/issues/126>.
 pub(super) fn run(run: &mut Run<'_>) {
     // Where GKE makes pools, it has others to choose from.
     if run.makes_pools || !run.pools.iter().any(is_scaled) {
@@ -99,50 +100,102 @@ pub(super) fn run(run: &mut Run<'_>) {
     let around = surroundings(|group, resource| run.objects(group, resource));
     let there = Hosts::new(&coming.iter().collect::<Vec<_>>(), &pods, around.clone());
     let new = Hosts::new(&templates.iter().collect::<Vec<_>>(), &[], around);
-    let mut told = Vec::new();
+    let mut events = Vec::new();
     for pod in waiting {
         let asked = asks(pod);
-        let mut reasons: BTreeMap<String, u32> = BTreeMap::new();
-        let mut takes = there.first(&asked, 0..there.len()).is_some();
-        for (index, view) in scaled.iter().enumerate() {
-            // Nodes that are on their way have room for some of the pods that wait.
-            let on_their_way =
-                coming.iter().filter(|node| label(node, nodes::POOL_LABEL) == pool_name(view)).count()
-                    < usize::try_from(size(view)).unwrap_or_default();
-            let words = new.words(&asked, index);
-            let refused = match words.is_empty() {
-                true if free_nodes(view) > 0 || on_their_way => {
-                    takes = true;
-                    continue;
-                }
-                _ if free_nodes(view) == 0 => vec!["max node group size reached".to_owned()],
-                true => continue,
-                false => words,
-            };
-            refused.into_iter().for_each(|reason| *reasons.entry(reason).or_default() += 1);
-        }
-        if takes {
+        if there.first(&asked, 0..there.len()).is_some() {
             continue;
         }
-        let reasons: Vec<String> =
-            reasons.iter().map(|(reason, pools)| format!("{pools} {reason}")).collect();
-        told.push((pod, format!("pod didn't trigger scale-up: {}", reasons.join(", "))));
+        let refusals = scaled.iter().enumerate().map(|(index, view)| (*view, new.words(&asked, index)));
+        let refusals: Vec<(&PoolView, Vec<String>)> = refusals.collect();
+        if let Some(event) = ScaleUp::of(&refusals, &coming) {
+            events.push((pod, event));
+        }
     }
     let known = run.objects("", "events");
-    for (pod, message) in told {
-        let same = |event: &&Value| {
-            event["reason"] == NOT_SCALED
-                && event["message"] == message.as_str()
-                && event["involvedObject"]["uid"] == pod["metadata"]["uid"]
-        };
-        if !known.iter().any(same) {
-            emit(run, pod, Level::Normal, NOT_SCALED, "cluster-autoscaler", &message);
+    for (pod, ScaleUp { level, reason, message }) in events {
+        let is_it = |event: &&&Value| event["involvedObject"]["uid"] == pod["metadata"]["uid"];
+        let of_scaling = |event: &&&Value| event["source"]["component"] == COMPONENT;
+        let newest =
+            known.iter().filter(is_it).filter(of_scaling).max_by_key(|event| text(event, "/lastTimestamp"));
+        let same = |event: &&Value| event["reason"] == reason && event["message"] == message.as_str();
+        if !newest.is_some_and(same) {
+            emit(run, pod, level, reason, COMPONENT, &message);
         }
     }
 }
 
+/// The component that reports events of the autoscaler.
+const COMPONENT: &str = "cluster-autoscaler";
 /// The reason of an event about a pod that brings no node.
 const NOT_SCALED: &str = "NotTriggerScaleUp";
+
+/// An event of the autoscaler about a pod.
+struct ScaleUp {
+    level: Level,
+    reason: &'static str,
+    message: String,
+}
+
+impl ScaleUp {
+    /// Returns the event about a pod. `pools` are the scaled pools with what a new node of each lacks for the pod, `coming` the
+    /// nodes that exist. `None` before the pools have changed.
+    fn of(pools: &[(&PoolView, Vec<String>)], coming: &[Value]) -> Option<Self> {
+        let takes = |(_, words): &&(&PoolView, Vec<String>)| words.is_empty();
+        let fitting = || pools.iter().filter(takes).map(|(view, _)| *view);
+        if let Some(view) = fitting().find(|view| view.scale_up_error.is_none() && is_growing(view)) {
+            return Some(Self { level: Level::Normal, reason: "TriggeredScaleUp", message: growth(view) });
+        }
+        if let Some((view, error)) = fitting().find_map(|view| Some((view, view.scale_up_error?))) {
+            let zones: Vec<&str> = view.wanted_sizes.keys().map(String::as_str).collect();
+            let message = format!(
+                "Node scale up in zones {} associated with this pod failed: {error}. Pod is at risk of not being scheduled.",
+                zones.join(", ")
+            );
+            return Some(Self { level: Level::Warning, reason: "FailedScaleUp", message });
+        }
+        if fitting().any(|view| free_nodes(view) > 0 || is_starting(view, coming)) {
+            return None;
+        }
+        let mut reasons: BTreeMap<String, u32> = BTreeMap::new();
+        for (view, words) in pools {
+            let full = || vec!["max node group size reached".to_owned()];
+            let refused = if free_nodes(view) == 0 { full() } else { words.clone() };
+            refused.into_iter().for_each(|reason| *reasons.entry(reason).or_default() += 1);
+        }
+        let reasons: Vec<String> =
+            reasons.iter().map(|(reason, pools)| format!("{pools} {reason}")).collect();
+        let message = format!("pod didn't trigger scale-up: {}", reasons.join(", "));
+        Some(Self { level: Level::Normal, reason: NOT_SCALED, message })
+    }
+}
+
+/// Returns true while machines of the pool are on their way.
+fn is_growing(view: &PoolView) -> bool {
+    view.wanted_sizes.values().sum::<u32>() > size(view)
+}
+
+/// Returns true while machines of the pool become nodes.
+fn is_starting(view: &PoolView, nodes: &[Value]) -> bool {
+    let nodes = nodes.iter().filter(|node| label(node, nodes::POOL_LABEL) == pool_name(view)).count();
+    nodes < usize::try_from(size(view)).unwrap_or_default()
+}
+
+/// `pod triggered scale-up: [{https://…/instanceGroups/gke-c-gpu-1a2b3c4d-grp 0->1 (max: 4)}]`.
+fn growth(view: &PoolView) -> String {
+    let most = size(view) + free_nodes(view);
+    let link = text(&view.pool, "/selfLink");
+    let project = link.split("/projects/").nth(1).and_then(|rest| rest.split('/').next()).unwrap_or_default();
+    let groups = view.wanted_sizes.iter().filter_map(|(zone, wanted)| {
+        let now = view.target_sizes.get(zone).copied().unwrap_or_default();
+        let group = format!(
+            "https://www.googleapis.com/compute/v1/projects/{project}/zones/{zone}/instanceGroups/{}-grp",
+            view.instance_prefix
+        );
+        (*wanted > now).then(|| format!("{{{group} {now}->{wanted} (max: {most})}}"))
+    });
+    format!("pod triggered scale-up: [{}]", groups.collect::<Vec<_>>().join(" "))
+}
 
 /// Since when a pod has waited for such a node.
 fn asked(node: &Value, waiting: &[&Value], cluster: &Cluster) -> Option<Timestamp> {

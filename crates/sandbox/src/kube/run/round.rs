@@ -20,6 +20,10 @@ pub struct PoolView {
     pub pool: Value,
     /// How many nodes each zone must have now.
     pub target_sizes: BTreeMap<String, u32>,
+    /// How many machines each zone is to have: more than nodes while the pool grows.
+    pub wanted_sizes: BTreeMap<String, u32>,
+    /// Why the pool could not grow: `GCE out of resources`, `GCE quota exceeded`.
+    pub scale_up_error: Option<&'static str>,
     /// The pool is going away and its nodes with it.
     pub deleting: bool,
     /// The prefix of its instances' names: `gke-CLUSTER-POOL-<8 hex>`.

@@ -99,9 +99,12 @@ pub fn pool(name: &str, machine: &str, size: u32, config: Value) -> PoolView {
         "upgradeSettings": {"maxSurge": 1, "strategy": "SURGE"},
     });
     super::super::object::merge(&mut pool["config"], &config);
+    let sizes = BTreeMap::from([("us-central1-c".to_owned(), size)]);
     PoolView {
         pool,
-        target_sizes: BTreeMap::from([("us-central1-c".to_owned(), size)]),
+        target_sizes: sizes.clone(),
+        wanted_sizes: sizes,
+        scale_up_error: None,
         deleting: false,
         instance_prefix: format!("gke-c-{name}-0a1b2c3d"),
     }
