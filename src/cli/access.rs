@@ -1,5 +1,5 @@
-//! Diagnostics of failed reads: the cause in one line, the place in the stack file that
-//! leads there, and the command that fixes it. Pure: an error in, a diagnostic out.
+//! Diagnostics of failed reads: the cause in one line, the place in the stack file that the read comes from, and the command that
+//! fixes the problem. Pure: an error in, a diagnostic out.
 
 use crate::cli::rights::{grant, role};
 use apply::failure::denial_code;
@@ -10,12 +10,12 @@ use model::diag::{Code, Diagnostic};
 use model::resource::Target;
 use model::source::Sources;
 
-/// How much is said.
+/// How detailed a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageDetail {
-    /// Cause and cure.
+    /// The cause and the fix.
     Brief,
-    /// Also what the library below said.
+    /// Also the message of the underlying library.
     Full,
 }
 
@@ -62,7 +62,7 @@ fn on_host(error: &ApiError) -> (Code, String, String) {
     }
 }
 
-/// Code, cause and cure.
+/// Returns the code, the cause and the fix.
 fn explain(error: &ApiError, target: &Target) -> (Code, String, String) {
     let text = error.message.as_str();
     let plain = |code, help: &str| (code, error.to_string(), help.to_owned());

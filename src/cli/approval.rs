@@ -1,5 +1,5 @@
-//! Asking: `yes` for a plan, the address for everything that is replaced or deleted. Without a terminal
-//! nothing is asked; it is refused at once.
+//! Approval prompts: `yes` for a plan, and the address of everything that would be replaced or deleted. Without a terminal there
+//! is no prompt, and a missing approval is refused at once.
 
 use std::io::{self, BufRead, IsTerminal as _};
 
@@ -31,12 +31,12 @@ pub enum PlanApproval {
     Given,
 }
 
-/// Sources of an approval.
+/// How an approval was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApprovedBy {
-    /// With the command.
+    /// By options of the command.
     Options,
-    /// From a person, who may have taken a while.
+    /// By a person at the prompt, who may have taken a while.
     Prompt,
 }
 

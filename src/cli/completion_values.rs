@@ -1,4 +1,5 @@
-//! Arguments for which a shell can offer words: any word is taken, as what is wrong with it is told elsewhere and better.
+//! Arguments for which a shell can offer values. Any value is accepted here; the commands report wrong values with better
+//! messages.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ use model::diag::Code;
 use plan::ApprovalVerb;
 use stack::ready::READY;
 
-/// Words that completion offers.
+/// The sets of values that completion offers.
 #[derive(Clone, Copy, Debug)]
 pub enum ValueSet {
     /// Codes of messages.
@@ -55,7 +56,7 @@ fn sections(typed: &OsStr, before: &str) -> Vec<CompletionCandidate> {
     words.filter(|word| word.starts_with(typed)).map(CompletionCandidate::new).collect()
 }
 
-/// Returns the stack that the command line is about; completion comes before it is parsed.
+/// Returns the stack that the command line names. Completion runs before the command line is parsed.
 fn stack_of(words: impl Iterator<Item = OsString>) -> PathBuf {
     let mut words = words.skip_while(|word| word != "--").skip(1);
     while let Some(word) = words.next() {

@@ -56,7 +56,7 @@ pub fn table() -> String {
 }
 
 impl Exit {
-    /// Creates the code for errors: that of a refusal when every error is one.
+    /// Returns the exit code for errors: the code of a refusal if every error is a refusal.
     pub fn of_diagnostics(diagnostics: &[Diagnostic]) -> Self {
         let errors = diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error);
         let mut exits = errors.map(|diagnostic| Self::of_code(diagnostic.code));
@@ -80,7 +80,7 @@ impl Exit {
         }
     }
 
-    /// Creates the code for an end that a signal asked for.
+    /// Returns the exit code for an end by a signal.
     pub fn of_signal(first: Option<Signal>) -> Self {
         match first {
             Some(Signal::Terminate) => Self::Terminated,
@@ -88,7 +88,7 @@ impl Exit {
         }
     }
 
-    /// Creates the code for the end of an apply.
+    /// Returns the exit code for the end of an apply.
     pub fn of_summary(summary: &Summary, signal: Option<Signal>) -> Self {
         match (summary.stopped, signal) {
             (AbortCause::None, _) => {}

@@ -1,5 +1,5 @@
-//! `doctor --live`: the kit of examples/first-hour, which tries on a real project what is expected of GKE. It comes with the
-//! program, so that nobody needs the repository for it.
+//! `doctor --live`: runs the kit of examples/first-hour, which checks on a real project that GKE behaves as expected. The kit is
+//! embedded in the program, so nobody needs the repository for it.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ const FILES: &[(&str, &str)] =
 /// The catalog that the kit compares with the project, in a format that Python reads.
 const CATALOG: (&str, &str) = ("gcp-accelerators.toml", include_str!("../../schemas/gcp-accelerators.toml"));
 
-/// Names the kit's folder to the kit, which deletes it at its end.
+/// The environment variable that gives the kit its folder; the kit deletes the folder at its end.
 const FOLDER_VARIABLE: &str = "DASK_INFRA_FIRST_HOUR_FOLDER";
 
 /// Executes the kit with these arguments; returns only if that fails.
@@ -39,8 +39,8 @@ pub fn exec(settings: &Settings, words: &[String]) -> Exit {
     })
 }
 
-/// Returns a new folder that only this user can write to: Python takes a module that lies beside a program for one of its own,
-/// and a folder of a repository may have come with one.
+/// Creates a new folder that only this user can write to. Python imports modules from the folder of a program, and a folder of a
+/// repository could contain unwanted ones.
 fn write_files() -> io::Result<PathBuf> {
     let folder = tempfile::Builder::new().prefix("dask-infra-first-hour-").tempdir()?;
     FILES.iter().chain([&CATALOG]).try_for_each(|(name, text)| fs::write(folder.path().join(name), text))?;

@@ -1,4 +1,4 @@
-//! The project and zone that are set in the user's gcloud, read from its files as gcloud reads them. Nothing is run.
+//! The project and zone that are set in the user's gcloud, read from its files as gcloud reads them. gcloud itself is not run.
 //! Source: `gcloud topic configurations`, and the Cloud SDK's `properties.py` for names and order.
 
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use live::credentials::adc::folder;
 use live::environment::Env;
 
-/// A property, and where it was said.
+/// A property, with its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Property {
     pub value: String,
@@ -18,9 +18,9 @@ pub struct Property {
 /// The active configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gcloud {
-    /// The folder of all configurations, when the user has a home.
+    /// The folder of all configurations, if the user has a home folder.
     pub folder: Option<PathBuf>,
-    /// The active one's name.
+    /// The name of the active configuration.
     pub configuration: String,
     /// `core/project`.
     pub project: Option<Property>,

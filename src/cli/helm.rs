@@ -1,5 +1,4 @@
-//! The `helm` program: it renders charts, and nothing else of it is used. Repositories, credentials and caches are its
-//! own matter.
+//! The `helm` program, which is only used to render charts. It handles repositories, credentials and caches itself.
 
 use std::io::{ErrorKind, Write as _};
 use std::path::Path;
@@ -9,10 +8,10 @@ use serde_json::Value;
 
 use stack::charts::{Render, Rendered, Trouble};
 
-/// The first minor version of Helm 3 that is known to do: charts of OCI registries without a switch.
+/// The first minor version of Helm 3 that is supported: it reads charts from OCI registries without an experimental flag.
 const LEAST: (u32, u32) = (3, 8);
 
-/// Renders a chart, twice, so that what it makes up can be told from what it says.
+/// Renders a chart twice, so that generated values (such as random passwords) can be found by comparison.
 ///
 /// # Errors
 /// There is no such program, it is too old, or it cannot render the chart.
@@ -46,7 +45,7 @@ fn join<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T, Trouble>>) -> Res
     thread.join().unwrap_or_else(|_| Err(Trouble::NotRun("its thread ended early".to_owned())))
 }
 
-/// Fails when it is no Helm, or one that is too old.
+/// Returns an error if the program is not Helm, or is too old.
 fn version(program: &Path) -> Result<(), Trouble> {
     let said = run(program, &["version", "--short"], None)?;
     let (major, minor) = version_numbers(&said).ok_or_else(|| {
@@ -81,7 +80,7 @@ fn template(program: &Path, asked: &Render, chart: &str) -> Result<String, Troub
     run(program, &words, Some(&Value::Object(asked.values.clone()).to_string()))
 }
 
-/// Runs it and takes what it prints.
+/// Runs the program and returns its output.
 fn run(program: &Path, words: &[&str], input: Option<&str>) -> Result<String, Trouble> {
     let mut command = Command::new(program);
     command.env_clear().envs(std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_passed_on)));
@@ -110,8 +109,8 @@ fn run(program: &Path, words: &[&str], input: Option<&str>) -> Result<String, Tr
         .map_err(|_| Trouble::NotRun("what it printed is not UTF-8 text".to_owned()))
 }
 
-/// The environment that `helm` gets: where it finds its files, other programs and the network. Credentials of clouds and
-/// of the machine's other work are none of a chart's business, and what a shell has set for work on a cluster has no say.
+/// Returns true if `helm` gets an environment variable: those for its files, for other programs and for the network. It does not
+/// get cloud credentials or other secrets, which charts must not see, or settings of the shell for a cluster.
 fn is_passed_on(name: &str) -> bool {
     const NAMES: &[&str] = &[
         "PATH",
@@ -145,7 +144,7 @@ fn is_passed_on(name: &str) -> bool {
     own || NAMES.contains(&upper.as_str()) || upper.starts_with("LC_") || upper.starts_with("XDG_")
 }
 
-/// A chart that `helm` has fetched; gone with this value.
+/// A chart that `helm` has fetched. It is deleted when this value is dropped.
 struct FetchedChart {
     folder: tempfile::TempDir,
 }
@@ -164,7 +163,7 @@ impl FetchedChart {
         Ok(Self { folder })
     }
 
-    /// Returns the chart's own folder.
+    /// Returns the folder of the chart.
     fn chart(&self) -> Result<String, Trouble> {
         let entries = std::fs::read_dir(self.folder.path()).into_iter().flatten().flatten();
         let charts = entries.map(|entry| entry.path()).find(|path| path.join("Chart.yaml").is_file());

@@ -6,14 +6,14 @@ use rustix::time::{ClockId, clock_gettime};
 
 use apply::lock::{Holder, Liveness};
 
-/// The clock that goes on while the machine sleeps. Source: clock_gettime(2) for Linux; for Darwin its own page, where
-/// CLOCK_MONOTONIC is the one that counts sleep.
+/// The clock that continues while the machine sleeps. Source: clock_gettime(2) of Linux, and of Darwin, where CLOCK_MONOTONIC
+/// includes sleep.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const AWAKE_OR_NOT: ClockId = ClockId::Boottime;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const AWAKE_OR_NOT: ClockId = ClockId::Monotonic;
 
-/// Returns this process.
+/// Returns the identity of this process.
 pub fn current() -> Holder {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let user = ["USER", "LOGNAME", "USERNAME"].into_iter().find_map(variable);
@@ -31,7 +31,7 @@ pub fn current() -> Holder {
     }
 }
 
-/// Time since the machine started, sleep included.
+/// Returns the time since the machine started, including sleep.
 pub fn since_boot() -> Duration {
     Duration::try_from(clock_gettime(AWAKE_OR_NOT)).unwrap_or_default()
 }
@@ -58,7 +58,7 @@ fn boot_and_namespace() -> Option<String> {
     Some(format!("{} {}", boot.trim(), space.display()))
 }
 
-/// Returns when a process began, in ticks since the boot; none when it has ended. Source: proc(5), fields 3 and 22 of `stat`.
+/// Returns when a process began, in ticks since the boot; `None` if it has ended. Source: proc(5), fields 3 and 22 of `stat`.
 fn start_time(pid: u32) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The second field is the program's name in parentheses and may hold anything.

@@ -1,4 +1,4 @@
-//! Files of saved plans on the disk.
+//! Saved plans on disk.
 
 use std::io::{ErrorKind, Write as _};
 use std::path::Path;
@@ -20,7 +20,7 @@ fn write_failure(path: &Path, why: &str) -> Diagnostic {
         .help("choose a file in a writable folder")
 }
 
-/// Before the world is read: a plan that cannot be saved is not worth waiting for.
+/// Checks, before the live state is read, that the plan can be saved there, so that nobody waits in vain.
 ///
 /// # Errors
 /// There is no folder for the file, or one in its place.
@@ -52,8 +52,8 @@ pub fn load(path: &Path) -> Result<Plan, Diagnostic> {
     file::read(&shown, &text)
 }
 
-/// Whole or not at all: a plan that is cut off must never lie under the name. Nobody else may read it, as it holds every
-/// body that would be sent.
+/// Writes a file atomically, so that there is never an incomplete plan under the name. Only this user can read it, because it
+/// contains every body that would be sent.
 fn write(path: &Path, text: &[u8]) -> std::io::Result<()> {
     let special = std::fs::metadata(path).is_ok_and(|there| !there.is_file());
     let Some(name) = path.file_name().filter(|_| !special) else { return std::fs::write(path, text) };

@@ -1,5 +1,5 @@
-//! Looks, before the first write, at what Google Cloud would refuse: asks what [`Preflight`] wants to know and what the
-//! credentials may do. Reads only, and only for plans that take capacity.
+//! Checks, before the first write, what Google Cloud would refuse: asks the questions of [`Preflight`], and which permissions the
+//! credentials have. It only reads, and only for plans that need capacity.
 
 use serde_json::Value;
 
@@ -22,7 +22,7 @@ pub enum PreflightChoice {
     Skip,
 }
 
-/// Returns everything that an apply of the plan would meet, as far as it can be known; the gravest first.
+/// Returns the problems that an apply of the plan would run into, as far as they can be known, most severe first.
 pub async fn preflight(
     api: &dyn LiveApi,
     plan: &Plan,
@@ -45,7 +45,7 @@ pub async fn preflight(
     findings
 }
 
-/// Reports findings; one that would fail for certain ends the command.
+/// Reports findings; returns an error if an apply would certainly fail.
 ///
 /// # Errors
 /// Some findings are errors, so an apply would fail.
@@ -60,7 +60,7 @@ pub fn report_findings(
     if errors.is_empty() { Ok(()) } else { Err(Failure::new(errors, sources.clone())) }
 }
 
-/// Quotas, machines and policies.
+/// Returns the findings about quotas, machine types and organization policies.
 pub async fn capacity_findings(
     api: &dyn LiveApi,
     preflight: &Preflight,
@@ -88,7 +88,8 @@ pub async fn capacity_findings(
     disabled.into_iter().chain(preflight.findings(&answers)).collect()
 }
 
-/// Without Compute Engine GKE makes no nodes. Where another project is charged, it may be that one's API.
+/// Returns the finding that the Compute Engine API is disabled, without which GKE creates no nodes. If another project is
+/// charged, it may be disabled in that one.
 fn not_enabled(error: &ApiError, project: &str) -> Option<Diagnostic> {
     let cause = DenialCause::from_error(error.body.as_ref(), &error.message)?;
     let DenialCause::ApiDisabled { service, .. } = &cause else { return None };
@@ -109,7 +110,7 @@ fn failure_reason(question: &Question, error: &ApiError, project: &str) -> Strin
     }
 }
 
-/// Which permissions of an apply the credentials lack.
+/// Returns the findings about permissions of an apply that the credentials lack.
 async fn permissions(api: &dyn LiveApi, plan: &Plan, project: &str) -> Vec<Diagnostic> {
     let Plan { target, desired, external, .. } = plan;
     let needed = rights::permissions(&Needs::of_resources(target, desired, external).apply);

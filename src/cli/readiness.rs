@@ -1,4 +1,4 @@
-//! How ready resources are, in a look.
+//! Reads the readiness of resources once.
 
 use std::collections::{BTreeMap, HashMap};
 

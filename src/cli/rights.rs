@@ -15,9 +15,9 @@ use model::resource::{Api, Endpoint, External, Gvk, Identity, KindId, Lowered, M
 /// One permission.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
-    /// Of IAM, on the project.
+    /// A permission of IAM on the project.
     Project(&'static str),
-    /// Of an object of the Kubernetes API.
+    /// A verb on objects of the Kubernetes API.
     Object { group: String, plural: String, kind: String, verb: &'static str },
 }
 
@@ -32,7 +32,7 @@ pub struct Needs {
 const READ: &[&str] = &["get", "list"];
 const WRITE: &[&str] = &["create", "update", "delete"];
 
-/// Objects that every stack reads or writes: its record, and what waits look at.
+/// Objects that every stack reads or writes: its record, and those that waits read.
 const ALWAYS: &[(&str, &str, &[&str], &[&str])] = &[
     ("configmaps", "ConfigMap", READ, WRITE),
     ("namespaces", "Namespace", READ, &["create", "update"]),
@@ -46,7 +46,8 @@ impl Needs {
         Self::of_resources(&lowered.target, &lowered.resources, &lowered.external)
     }
 
-    /// Returns the permissions for what a stack creates in a target, and for what it relies on.
+    /// Returns the permissions for the resources that a stack creates in a target, and for the external resources that it relies
+    /// on.
     pub fn of_resources(target: &Target, resources: &[Resource], external: &[External]) -> Self {
         let mut needs = Self::default();
         if target.gke.is_some() {
@@ -148,7 +149,7 @@ impl Needs {
     }
 }
 
-/// The names that IAM uses for objects of a kind, where it has one.
+/// IAM's names for objects of a kind, if it has one.
 const OBJECTS: &[(&str, &str)] = &[
     ("ClusterRole", "clusterRoles"),
     ("ClusterRoleBinding", "clusterRoleBindings"),
@@ -181,7 +182,7 @@ const OBJECTS: &[(&str, &str)] = &[
 ];
 
 impl Need {
-    /// IAM's name.
+    /// Returns IAM's name of the permission.
     pub fn permission(&self) -> String {
         match self {
             Self::Project(permission) => (*permission).to_owned(),
@@ -195,7 +196,7 @@ impl Need {
     }
 }
 
-/// IAM's names of what is needed, each once.
+/// Returns IAM's names of the needed permissions, without duplicates.
 pub fn permissions(needs: &BTreeSet<Need>) -> Vec<String> {
     needs.iter().map(Need::permission).collect::<BTreeSet<String>>().into_iter().collect()
 }
@@ -210,7 +211,7 @@ pub fn test(project: &str, needed: &[String]) -> Request {
     }
 }
 
-/// Which of these the answer to `testIamPermissions` does not have.
+/// Returns the permissions that are missing in the answer to `testIamPermissions`.
 pub fn missing<'n>(needed: &'n [String], answer: &Value) -> Vec<&'n str> {
     let given: BTreeSet<&str> =
         answer["permissions"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -261,7 +262,7 @@ pub fn rules(needs: &BTreeSet<Need>) -> Vec<Value> {
 /// A predefined role, and whether it holds a permission.
 type Role = (&'static str, fn(&str) -> bool);
 
-/// The least first.
+/// The roles, from the smallest to the largest.
 const ROLES: &[Role] = &[
     ("roles/container.clusterViewer", |permission| {
         ["container.clusters.get", "container.clusters.list"].contains(&permission)
@@ -292,12 +293,12 @@ fn is_reserved(permission: &str) -> bool {
     kinds.contains(&noun) && !is_seen(permission)
 }
 
-/// Returns the least role that holds a permission.
+/// Returns the smallest role that has a permission.
 pub fn role(permission: &str) -> Option<&'static str> {
     ROLES.iter().find(|(_, holds)| holds(permission)).map(|(role, _)| *role)
 }
 
-/// Returns the least roles that hold all of these together.
+/// Returns the smallest roles that together have all of these permissions.
 pub fn roles<'a>(permissions: impl IntoIterator<Item = &'a str> + Clone) -> Vec<&'static str> {
     let least: BTreeSet<&str> = permissions.clone().into_iter().filter_map(role).collect();
     let mut kept: Vec<&Role> = ROLES.iter().filter(|(role, _)| least.contains(role)).collect();

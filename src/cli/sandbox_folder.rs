@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use sandbox::{TOKEN, has_other_owner};
 
-/// Returns the URL at which a folder's sandbox is served, when a process says that it serves it.
+/// Returns the URL at which a folder's sandbox is served, if a process claims to serve it.
 pub fn served_url(dir: &Path) -> Option<String> {
     // What others say there, or what a link leads to, is nobody's word for it.
     let file = fs::symlink_metadata(dir.join("serve.json")).is_ok_and(|found| found.is_file());
@@ -19,7 +19,7 @@ pub fn served_url(dir: &Path) -> Option<String> {
     value["gke"].as_str().map(str::to_owned)
 }
 
-/// Names the file with the token of a served sandbox.
+/// The environment variable with the path of a served sandbox's token file.
 pub const TOKEN_FILE: &str = "DASK_INFRA_SANDBOX_TOKEN_FILE";
 
 /// Returns the token that the sandbox of a folder requires from its clients.

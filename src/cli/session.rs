@@ -1,5 +1,4 @@
-//! A stack with everything behind it: what it becomes, who answers, what is live. The one place that knows
-//! how the parts below are joined.
+//! A stack with its resources, its connections and its live state. The only place that knows how the crates below fit together.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,7 +18,7 @@ use model::address::{Address, FieldPath};
 use model::diag::{Code, Diagnostic, Severity};
 use model::resource::{Owner, Resource, Target, World};
 use model::secrets::Secrets;
-use model::secrets::env_values::{EnvValues, VARIABLE};
+use model::secrets::env_values::{ENV_PREFIX, EnvValues};
 use model::source::Sources;
 use plan::review::readiness;
 use plan::scale::ScaleRequest;
@@ -30,7 +29,7 @@ use stack::disk::{Fence, Trust};
 use stack::lower::{self, Lowered};
 use stack::{Loaded, Stack};
 
-/// A stack that is well formed, and what it becomes.
+/// A valid stack, with the resources that it is lowered to.
 pub struct Session {
     stack: Stack,
     sources: Sources,
@@ -45,13 +44,13 @@ pub struct PlanRequest<'a> {
     pub mode: Mode,
     /// Approvals given, as they were typed.
     pub approved: &'a [Approval],
-    /// Addresses to replace although nothing forces it, as they were typed.
+    /// Addresses to replace although no change requires it, as they were typed.
     pub replace: &'a [String],
-    /// True if pools with several capacity options begin with the first one again.
+    /// True if pools with several capacity options start with the first option again.
     pub retry_capacity: bool,
-    /// Which part of the stack.
+    /// The selected part of the stack.
     pub selection: Selection,
-    /// Requests at a time.
+    /// The number of concurrent requests.
     pub parallelism: usize,
     /// True if the plan may have another target than the last one.
     pub retarget: bool,
@@ -82,15 +81,15 @@ impl Session {
     /// Loads the stack.
     ///
     /// # Errors
-    /// Everything that is wrong with the file.
+    /// The errors in the file.
     pub fn load(settings: &Settings) -> Result<Self, Failure> {
         Self::load_with(settings, &[])
     }
 
-    /// Loads the stack as it would be with other values at some places.
+    /// Loads the stack with some values replaced.
     ///
     /// # Errors
-    /// Everything that is wrong with the file and with those values.
+    /// The errors in the file and in those values.
     pub fn load_with(settings: &Settings, instead: &[(FieldPath, Value)]) -> Result<Self, Failure> {
         let env = |name: &str| settings.environment(name);
         let helm = |asked: &Render| crate::cli::helm::render(&settings.helm, asked);
@@ -129,7 +128,7 @@ impl Session {
     /// Refuses a stack that is not the approved one: another target, owner, capacity option or resource.
     ///
     /// # Errors
-    /// It is another one.
+    /// The stack is not the approved one.
     pub fn check_agreed(&self, agreed: Option<blake3::Hash>) -> Result<(), Failure> {
         let same = |agreed: blake3::Hash| self.lowered.digest().is_ok_and(|now| now == agreed);
         if agreed.is_none_or(same) {
@@ -154,12 +153,12 @@ impl Session {
         &self.env_values
     }
 
-    /// Returns where the stack's fields stand.
+    /// Returns the source locations of the stack's fields.
     pub fn sources(&self) -> &Sources {
         &self.sources
     }
 
-    /// Everything else that can be known without the world.
+    /// Makes the remaining checks that need no live state.
     ///
     /// # Errors
     /// No plan is possible: the dependencies contain a cycle.
@@ -167,7 +166,7 @@ impl Session {
         self.plan_offline(&PlanRequest::new(Mode::Apply)).map(|_| ())
     }
 
-    /// Returns a plan against an empty world.
+    /// Returns a plan against an empty live state.
     ///
     /// # Errors
     /// The stack cannot be planned; the diagnostics say why.
@@ -175,7 +174,7 @@ impl Session {
         self.plan_with(&World::empty(), request, Baseline::Nothing)
     }
 
-    /// Returns a plan against what is live, and what to know about the reading.
+    /// Returns a plan against the live state, with notes about the reads.
     ///
     /// # Errors
     /// The stack cannot be planned; the diagnostics say why.
@@ -197,7 +196,7 @@ impl Session {
         Ok(plan)
     }
 
-    /// Returns a plan of the number of one resource against what is live.
+    /// Returns a plan, against the live state, that changes the number of one resource.
     ///
     /// # Errors
     /// The change cannot be planned; the diagnostics say why.
@@ -227,11 +226,11 @@ impl Session {
         Ok(found)
     }
 
-    /// Returns the one section of the stack, or object of one, that is typed or ends so, with its resources in the order of
-    /// making; what others own (`manage = false`) is among them.
+    /// Finds the one section, or object of a section, whose address is the typed text or ends with it. Returns its resources in
+    /// the order of creation, including external ones (`manage = false`).
     ///
     /// # Errors
-    /// It means none, or several sections.
+    /// No address matches, or several sections match.
     pub fn find(&self, typed: &str) -> Result<Vec<&Resource>, Failure> {
         let all: Vec<&Resource> = self.resources().collect();
         let addresses: Vec<&Address> = all.iter().map(|resource| &resource.address).collect();
@@ -241,7 +240,7 @@ impl Session {
         }
     }
 
-    /// Returns everything that is live and matters to the stack.
+    /// Reads the live state that matters to the stack.
     pub async fn read(&self, link: &Link, parallelism: usize) -> live::Reading {
         let Lowered { owner, target, resources, external, .. } = &self.lowered;
         let mut read =
@@ -262,13 +261,13 @@ impl Session {
         }
     }
 
-    /// Returns everything of the stack in the order of making; what others own (`manage = false`) comes last.
+    /// Returns the stack's resources in the order of creation, then the external ones (`manage = false`).
     pub fn resources(&self) -> impl Iterator<Item = &Resource> {
         let Lowered { resources, external, .. } = &self.lowered;
         resources.iter().chain(external.iter().map(|external| &external.resource))
     }
 
-    /// Returns a request that was refused, with its cause and cure.
+    /// Returns the failure of a refused request, with its cause and fix.
     pub fn refused(&self, error: &ApiError) -> Failure {
         let found = access::diagnose(error, &self.lowered.target, &self.sources, self.message_detail);
         Failure::new(vec![found], self.sources.clone())
@@ -283,7 +282,7 @@ impl Session {
         link.api().skipped_hosts().iter().map(found).collect()
     }
 
-    /// Returns a problem with places in the stack's files.
+    /// Returns a failure with one problem that refers to the stack's files.
     pub fn failure(&self, problem: Diagnostic) -> Failure {
         Failure::new(vec![problem], self.sources.clone())
     }
@@ -297,10 +296,10 @@ impl Session {
         )
     }
 
-    /// Connects to where the stack goes.
+    /// Connects to the stack's target.
     ///
     /// # Errors
-    /// There is no such place.
+    /// The target does not exist or cannot be reached.
     pub fn connect(&self, settings: &Settings) -> Result<Link, Failure> {
         let Target { gke: _, endpoint: _, hosts: _, gone: _, context, kubeconfig, simulated: _ } =
             self.lowered.target.clone();
@@ -313,7 +312,8 @@ impl Session {
         Link::open(settings, &self.lowered.target, kubernetes)
     }
 
-    /// Returns the request for the nodes of a job: nodes are not used twice, so a job that runs again asks again.
+    /// Returns the address of the ProvisioningRequest for a job's nodes. Its nodes are not reused, so a job that runs again needs
+    /// a new request.
     fn node_request_of(&self, job: &Address) -> Option<Address> {
         let key = job.as_str().strip_prefix("job.")?;
         self.stack.request_of(key).map(|(key, request)| request.requested(key).address)
@@ -368,8 +368,7 @@ impl Session {
     }
 }
 
-/// Names the kubeconfig from the folder of the file that gives it on, and the context that is meant when none is
-/// named.
+/// Makes the kubeconfig's path independent of the stack file's folder, and fills in the current context if none is named.
 fn pin_kubeconfig(target: &mut Target, sources: &Sources) {
     let folder = sources.folder(&FieldPath::keys(["kubernetes", "kubeconfig"]));
     let file = target.kubeconfig.take().map(|file| folder.join(file));
@@ -393,24 +392,24 @@ fn insecure_access(target: &Target, sources: &Sources) -> Vec<Diagnostic> {
     access.insecure_access().into_iter().map(warning).collect()
 }
 
-/// Returns the values from the environment that the stack's Secrets ask for, and hides them in all further output.
+/// Returns the values from the environment that the stack's Secrets need, and hides them in all further output.
 pub fn read_env_secrets(resources: &[Resource], settings: &Settings) -> EnvValues {
     let bodies = resources.iter().map(|resource| &resource.body);
     let given = EnvValues::read(bodies, |name| settings.environment(name));
     let mut secrets = Secrets::default();
-    given.iter().for_each(|(name, value)| secrets.add(value, &format!("{VARIABLE}{name}")));
+    given.iter().for_each(|(name, value)| secrets.add(value, &format!("{ENV_PREFIX}{name}")));
     settings.masks().add(&secrets);
     given
 }
 
-/// Kinds of state that a plan is made against.
+/// The state that a plan is made against.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Baseline {
     Nothing,
     Live,
 }
 
-/// Plans a saved plan's resources again, as it was asked for, against what is live now.
+/// Plans the resources of a saved plan again, with its original options, against the current live state.
 ///
 /// # Errors
 /// The plan cannot be made again; the diagnostics say why.
@@ -446,19 +445,19 @@ pub async fn plan_again(
     Ok(plan::file::with_saved_locations(now, saved))
 }
 
-/// Frees the memory of a world in the background: piece by piece that is a twentieth of the time of a plan.
+/// Frees the memory of a world in the background, which would otherwise take a twentieth of the time of a plan.
 fn drop_in_background(world: World) {
     drop(tokio::task::spawn_blocking(|| drop(world)));
 }
 
-/// Returns the addresses of the stack that are typed or ended so: one, or all of a section.
+/// Returns the addresses that equal the typed text or end with it: one, or all of a section.
 fn addresses_of(resources: &[Resource], typed: &str) -> Result<Vec<Address>, Diagnostic> {
     let addresses: Vec<&Address> = resources.iter().map(|resource| &resource.address).collect();
     let places = plan::propose::select::resolve_one(typed, &addresses)?;
     Ok(places.into_iter().map(|place| addresses[place].clone()).collect())
 }
 
-/// A connection to where a stack goes. Its sandbox, when it has one in this process, lives as long.
+/// A connection to a stack's target. A sandbox in this process lives as long as this value.
 pub struct Link {
     connection: Arc<Connection>,
     sandbox: Option<tokio::task::JoinHandle<Result<(), SandboxError>>>,
@@ -468,7 +467,7 @@ impl Link {
     /// Connects to the target of a saved plan.
     ///
     /// # Errors
-    /// The plan was made for another world, or there is no such place.
+    /// The plan was made for another target, or the target does not exist.
     pub fn for_plan(settings: &Settings, plan: &Plan) -> Result<Self, Failure> {
         let simulated = settings.access.is_simulated();
         if plan.target.simulated != simulated {
@@ -488,7 +487,7 @@ impl Link {
         Self::open(settings, &plan.target, kubernetes)
     }
 
-    /// Returns how requests are sent.
+    /// Returns the connection that sends requests.
     pub fn api(&self) -> Arc<Connection> {
         Arc::clone(&self.connection)
     }
@@ -511,10 +510,10 @@ impl Link {
         }
     }
 
-    /// Connects to a place.
+    /// Connects to a target.
     ///
     /// # Errors
-    /// There is no such place.
+    /// The target does not exist or cannot be reached.
     pub fn open(
         settings: &Settings,
         target: &Target,
@@ -600,7 +599,7 @@ struct ApiAccess {
     task: Option<tokio::task::JoinHandle<Result<(), SandboxError>>>,
 }
 
-/// Returns the sandbox of a folder: in this process, or the one that another process serves.
+/// Opens the sandbox of a folder in this process, or connects to the one that another process serves.
 fn open_sandbox(dir: &Path) -> Result<ApiAccess, Failure> {
     let options = sandbox::Options { dir: Some(dir.to_owned()), ..sandbox::Options::default() };
     let sandbox = match Sandbox::open(options) {
@@ -621,7 +620,7 @@ fn open_sandbox(dir: &Path) -> Result<ApiAccess, Failure> {
     Ok(ApiAccess { gke, in_process: Some(in_process), task: Some(task) })
 }
 
-/// Runs a command that waits for others.
+/// Runs an asynchronous command to its end.
 ///
 /// # Errors
 /// The command fails, or no runtime can be started.

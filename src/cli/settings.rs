@@ -20,19 +20,19 @@ use sandbox::SandboxError;
 use sandbox::faults::mistakes::{Mistakes, Problem};
 use stack::disk::Trust;
 
-/// Where the sandbox is kept when nobody says otherwise.
+/// The default folder of the sandbox.
 pub const SANDBOX_DIR: &str = ".dask-infra/sandbox";
-/// Equals `--sandbox=DIR`.
+/// The environment variable that equals `--sandbox=DIR`.
 const SANDBOX_VARIABLE: &str = "DASK_INFRA_SANDBOX";
-/// Where a served sandbox answers: `http://127.0.0.1:PORT`.
+/// The environment variable with the URL of a served sandbox: `http://127.0.0.1:PORT`.
 pub const ENDPOINT_VARIABLE: &str = "DASK_INFRA_GKE_ENDPOINT";
-/// Equals `--helm PATH`.
+/// The environment variable that equals `--helm PATH`.
 const HELM_VARIABLE: &str = "DASK_INFRA_HELM";
-/// `1` equals `--trust-stack`.
+/// The environment variable that equals `--trust-stack` if it is `1`.
 const TRUST_VARIABLE: &str = "DASK_INFRA_TRUST_STACK";
-/// The project of a sandbox when the environment names none.
+/// The project of a sandbox if the environment names none.
 pub const SANDBOX_PROJECT: &str = "sandbox-project";
-/// Where stacks and Google's tools look for the project.
+/// The environment variable from which stacks and Google's tools read the project.
 pub const PROJECT_VARIABLE: &str = "GOOGLE_CLOUD_PROJECT";
 
 /// When colors are used.
@@ -47,14 +47,14 @@ pub enum Color {
     Never,
 }
 
-/// Services that answer: Google, or a sandbox instead.
+/// The service that answers: Google, or a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Google.
     Google,
-    /// A sandbox that is being served at this URL.
+    /// A sandbox that is served at this URL.
     Endpoint(String),
-    /// The sandbox in this folder: in this process, or served by another one.
+    /// The sandbox in this folder, in this process or served by another process.
     Sandbox(PathBuf),
 }
 
@@ -68,7 +68,7 @@ impl Access {
     }
 }
 
-/// Lines of what a reporter speaks.
+/// The output format of a reporter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Text.
@@ -95,7 +95,7 @@ pub struct Settings {
     pub access: Access,
     /// The program that renders charts.
     pub helm: PathBuf,
-    /// How far the stack may lead.
+    /// Permission of the stack to read files outside its repository and to run programs.
     pub trust: Trust,
     detail: Detail,
     colour: ColourChoice,
@@ -105,7 +105,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// From the options and the environment. An option counts more than the environment.
+    /// Creates the settings from the options and the environment. Options take precedence.
     pub fn new(global: Global, matches: &ArgMatches) -> Self {
         let given = matches.value_source("stack") == Some(ValueSource::CommandLine);
         let named = given.then(|| global.stack.clone());
@@ -139,7 +139,7 @@ impl Settings {
         Self { stack, vars, access, helm, trust, detail, colour, program, options, masks }
     }
 
-    /// Returns an environment variable as stacks see it: a sandbox needs no project of anybody's.
+    /// Returns an environment variable as stacks see it. With a sandbox, the project has a default.
     pub fn environment(&self, name: &str) -> Option<String> {
         let value = std::env::var(name).ok();
         let invented = name == PROJECT_VARIABLE && self.access.is_simulated();
@@ -148,7 +148,7 @@ impl Settings {
             .or_else(|| invented.then(|| SANDBOX_PROJECT.to_owned()))
     }
 
-    /// Returns the folder of the sandbox, for commands that are about it.
+    /// Returns the folder of the sandbox, for the `sandbox` commands.
     pub fn sandbox_dir(&self) -> &Path {
         match &self.access {
             Access::Sandbox(dir) => dir,
@@ -181,12 +181,12 @@ impl Settings {
         &self.masks
     }
 
-    /// Two streams with the colors that were asked for.
+    /// Returns the two output streams with the selected colors.
     pub fn screen(&self) -> Screen {
         Screen::new(Stream::stdout(self.colour), Stream::stderr(self.colour)).without(self.masks.clone())
     }
 
-    /// Runs a command with a reporter: tells its failure, and picks the exit code.
+    /// Runs a command with a reporter, reports its failure, and returns the exit code.
     pub fn report(
         &self,
         format: Format,
@@ -256,7 +256,7 @@ fn exit_of_write(result: io::Result<()>, exit: Exit) -> Exit {
     }
 }
 
-/// Why a command did not do what it was asked.
+/// The reason why a command failed.
 #[derive(Clone, Debug)]
 pub struct Failure {
     diagnostics: Vec<Diagnostic>,
@@ -264,12 +264,12 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// With places in these texts.
+    /// Creates a failure whose diagnostics refer to these sources.
     pub fn new(diagnostics: Vec<Diagnostic>, sources: Sources) -> Self {
         Self { diagnostics, sources }
     }
 
-    /// Puts one diagnostic into the place of all with this code.
+    /// Replaces all diagnostics with this code by one.
     #[must_use]
     pub fn with_diagnostic_for(mut self, code: Code, mut diagnostic: Diagnostic) -> Self {
         let replaced =
@@ -322,7 +322,7 @@ impl From<SandboxError> for Failure {
 const SERVE_IT: &str =
     "one process at a time can use a folder, unless it is served: `dask-infra sandbox serve`";
 
-/// Returns the mistakes of a file of faults, at their places.
+/// Returns the failure of a faults file, with its mistakes at their locations.
 fn fault_file_failure(mistakes: &Mistakes) -> Failure {
     let Mistakes { path, text, problems } = mistakes;
     let mut sources = Sources::default();
@@ -343,7 +343,7 @@ fn program(stack: Option<&Path>, options: &[String]) -> String {
     words.join(" ")
 }
 
-/// Options of every command that the next command needs, too, but for the stack.
+/// Returns the global options that the next command also needs, without the stack.
 fn options(global: &Global) -> Vec<String> {
     let sandbox = global.sandbox.iter().map(|dir| match dir {
         dir if dir == Path::new(SANDBOX_DIR) => "--sandbox".to_owned(),

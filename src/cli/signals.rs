@@ -15,7 +15,8 @@ pub enum Signal {
     Terminate,
 }
 
-/// The first signal that any listener of this process has received: between two applies of one command there is no listener.
+/// The first signal that any listener of this process has received. It is kept because there is no listener between two applies
+/// of one command.
 static FIRST: OnceLock<Signal> = OnceLock::new();
 
 /// Returns the first signal that asked this process to stop, whichever listener received it.
@@ -25,7 +26,7 @@ pub fn first_signal() -> Option<Signal> {
 
 /// Signals as they come in.
 pub struct StopSignals {
-    /// How many so far.
+    /// The number of signals so far.
     pub count: watch::Receiver<u8>,
     first: watch::Receiver<Option<Signal>>,
 }
@@ -34,7 +35,7 @@ impl StopSignals {
     /// Listens from now on; until then a signal ends the process as usual.
     ///
     /// # Errors
-    /// The operating system refuses to hand signals over.
+    /// The operating system refuses to register the listener.
     pub fn listen() -> Result<Self, Diagnostic> {
         // Under `nohup` a closed terminal is to change nothing.
         let hangup = if ignores_hangup() { None } else { Some(hangups()?) };
@@ -44,7 +45,7 @@ impl StopSignals {
     /// Listens from now on, and ignores a closed terminal.
     ///
     /// # Errors
-    /// The operating system refuses to hand signals over.
+    /// The operating system refuses to register the listener.
     pub fn listen_without_terminal() -> Result<Self, Diagnostic> {
         let mut closed = hangups()?;
         // Handed over to nobody, the signal ends nothing.
@@ -79,13 +80,13 @@ impl StopSignals {
         *self.first.borrow()
     }
 
-    /// Ends at the first signal.
+    /// Completes at the first signal.
     pub async fn received(&self) {
         // The listener lives as long as the runtime, so the channel is open.
         let _ = self.count.clone().wait_for(|count| *count > 0).await;
     }
 
-    /// Ends at the first signal, as [`Self::received`] does, for callers that listen for nothing else.
+    /// Completes at the first signal, as [`Self::received`] does, for callers that listen for nothing else.
     pub async fn wait(self) {
         self.received().await;
     }
@@ -100,7 +101,7 @@ fn hangups() -> Result<tokio::signal::unix::Signal, Diagnostic> {
     signal(SignalKind::hangup()).map_err(refused)
 }
 
-/// Ends when the terminal is closed.
+/// Completes when the terminal is closed.
 async fn closed(hangup: &mut Option<tokio::signal::unix::Signal>) {
     let told = match hangup {
         Some(hangup) => hangup.recv().await,

@@ -23,7 +23,7 @@ const FLAGS: &[(&str, &str)] = &[
     ("var-file", "--var NAME=VALUE, or values in [vars] of the stack"),
 ];
 
-/// Commands of Terraform, Helm and kubectl that are called otherwise here.
+/// Commands of Terraform, Helm and kubectl that have other names here.
 const COMMANDS: &[(&str, &str)] = &[
     ("console", "explain"),
     ("create", "apply"),
@@ -40,7 +40,7 @@ const COMMANDS: &[(&str, &str)] = &[
     ("upgrade", "apply"),
 ];
 
-/// Returns the error with a tip, where one of the words is known from elsewhere.
+/// Returns the error, with a tip if an argument is known from another tool.
 pub fn with_tip(mut error: Error, arguments: &[OsString], program: &Command) -> Error {
     let tip = match error.kind() {
         ErrorKind::UnknownArgument | ErrorKind::InvalidValue | ErrorKind::ValueValidation => {

@@ -1,4 +1,4 @@
-//! A connection as text for people and as a line for programs, and later reports about it.
+//! The report of a connection, as text for people and as a JSON line for programs, and its later events.
 
 use std::collections::BTreeMap;
 
@@ -78,7 +78,7 @@ pub struct Password {
 }
 
 impl Connected {
-    /// For programs: one line.
+    /// Returns the JSON line for programs.
     pub fn line(&self) -> String {
         let mut line = json!({ "type": "connected" });
         if let (Value::Object(line), Ok(Value::Object(own))) = (&mut line, serde_json::to_value(self)) {
@@ -188,7 +188,7 @@ pub enum ConnectEvent {
 }
 
 impl ConnectEvent {
-    /// For programs: one line.
+    /// Returns the JSON line for programs.
     pub fn line(&self) -> String {
         let line = match self {
             Self::PodGone(why) => json!({ "type": "gone", "why": why }),
@@ -201,7 +201,7 @@ impl ConnectEvent {
         format!("{line}\n")
     }
 
-    /// For people: one line.
+    /// Returns the line for people.
     pub fn text(&self) -> String {
         let line = match self {
             Self::PodGone(why) => format!("disconnected: {why}; waiting for the next pod"),

@@ -341,7 +341,7 @@ fn of_change(change: &Change, values: Values) -> ResourceChange {
 /// Returns the kind's own name; `config_map` for Kubernetes kinds that are nothing special here.
 fn kind_of(identity: &Identity, kind: KindId) -> String {
     let Identity::Object(object) = identity else { return kind.to_string() };
-    if !kinds::of(kind).uses_kubernetes_name {
+    if !kinds::of(kind).shown_by_kubernetes_kind {
         return kind.to_string();
     }
     let mut words = String::new();

@@ -1,5 +1,5 @@
-//! The order of the changes in a plan, as text and as a Mermaid diagram. Sections stand for their objects, unless
-//! every object is asked for; edges that follow from others are left out.
+//! The order of the changes in a plan, as text and as a Mermaid diagram. Sections represent their objects, unless every object is
+//! requested. Edges that follow from other edges are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,8 +55,8 @@ fn graph(plan: &Plan, nodes: Nodes) -> Graph {
 }
 
 impl Graph {
-    /// Takes out edges that follow from others. Sections may wait for each other both ways, as their objects
-    /// do not; what stands in such a circle keeps its edges.
+    /// Removes edges that follow from other edges. Sections can form a cycle even if their objects do not; edges in such a cycle
+    /// are kept.
     fn reduce(&mut self) {
         let reach: Vec<BTreeSet<usize>> = (0..self.names.len()).map(|node| self.predecessors(node)).collect();
         for node in 0..self.names.len() {
@@ -81,7 +81,7 @@ impl Graph {
         found
     }
 
-    /// Nodes in an order in which they can be made.
+    /// Returns the nodes in an order in which they can be created.
     fn order(&self) -> Vec<usize> {
         let mut order: Vec<usize> = Vec::new();
         while order.len() < self.names.len() {
@@ -96,7 +96,7 @@ impl Graph {
     }
 }
 
-/// `node_pool.a100  after cluster`, in the order of making.
+/// Returns lines such as `node_pool.a100  after cluster`, in the order of creation.
 pub fn text(plan: &Plan, nodes: Nodes) -> String {
     let graph = graph(plan, nodes);
     let longest = graph.names.iter().map(|name| name.chars().count()).max().unwrap_or_default();
@@ -115,7 +115,7 @@ pub fn text(plan: &Plan, nodes: Nodes) -> String {
     out
 }
 
-/// Returns a Mermaid flowchart: what is made first stands at the top.
+/// Returns a Mermaid flowchart, with what is created first at the top.
 pub fn mermaid(plan: &Plan, nodes: Nodes) -> String {
     let graph = graph(plan, nodes);
     let order = graph.order();

@@ -1,4 +1,4 @@
-//! Plans, progress and summaries for people: text with colors, as wide as the terminal.
+//! Plans, progress and summaries for people: text with colors, in the terminal's width.
 
 use std::io;
 use std::time::Instant;
@@ -29,14 +29,14 @@ mod values;
 
 pub use plan_text::Detail;
 
-/// Speaks to people. Plans and summaries are data; progress and diagnostics are not.
+/// The reporter for people. Plans and summaries are data (stdout); progress and diagnostics are not.
 pub struct Human {
     screen: Screen,
     detail: Detail,
     program: String,
     bars: Option<bars::Bars>,
     log: progress::Log,
-    /// When the first event came.
+    /// The time of the first event.
     begun: Option<Instant>,
     error: Option<io::Error>,
 }

@@ -18,14 +18,14 @@ use model::resource::{ByIdentity, Effect, FieldChange, Identity, Owner, Resource
 use model::source::Sources;
 use plan::{Action, Change, Drift as Drifts, DriftKind, DriftReport, ExternalRead, Mode, Plan};
 
-/// Speaks to programs: every line goes to stdout.
+/// The reporter for programs: every line goes to stdout.
 pub struct Json {
     screen: Screen,
     clock: fn() -> Timestamp,
 }
 
 impl Json {
-    /// Begins with the line that names the version.
+    /// Creates the reporter and writes the first line, which has the version.
     pub fn new(screen: Screen, clock: fn() -> Timestamp) -> Self {
         let mut json = Self { screen, clock };
         let program = env!("CARGO_PKG_VERSION");
@@ -208,7 +208,7 @@ fn place_of(owner: &Owner, target: &Target) -> Place {
     Place { stack: owner.stack.clone(), target: target.to_string(), simulated: target.simulated }
 }
 
-/// Something that others own, in Terraform's shape of what is only read.
+/// Returns an external resource in Terraform's format for resources that are only read.
 fn read_of(read: &ExternalRead) -> PlannedChange {
     let ExternalRead { address, identity, kind, location, found, fingerprint: _ } = read;
     PlannedChange {
@@ -266,7 +266,7 @@ fn drifted_change(drift: &Drifts) -> PlannedChange {
     }
 }
 
-/// Returns a field of `resource_drift`. As in Terraform, `before` is what was last known and `after` what was found. Source:
+/// Returns a field of `resource_drift`. As in Terraform, `before` is the last known value and `after` the value found. Source:
 /// <https://developer.hashicorp.com/terraform/internals/json-format>, `resource_drift`.
 fn swapped(field: Field) -> Field {
     Field { before: field.after, after: field.before, ..field }
@@ -365,8 +365,7 @@ fn event_line(plan: &Plan, event: &Event) -> (Level, String, Body) {
     (level, message, body)
 }
 
-/// Returns a change without anything to say of it yet. A place that the plan does not have is a mistake in apply; it is shown,
-/// not hidden.
+/// Returns a change without progress. An index that the plan does not have is a bug in apply, and is shown rather than hidden.
 fn hook(plan: &Plan, change: usize) -> Hook {
     let unknown = || Thing {
         addr: format!("change {change}"),
@@ -407,7 +406,7 @@ fn end(outcome: &Outcome) -> End {
     }
 }
 
-/// To the millisecond: more is noise.
+/// Returns seconds, rounded to milliseconds.
 fn seconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1000.0).round() / 1000.0
 }

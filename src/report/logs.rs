@@ -1,4 +1,4 @@
-//! Lines of logs, with the pod and container that they are of, as `kubectl logs --prefix` writes them.
+//! Log lines, with their pod and container, as `kubectl logs --prefix` prints them.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub enum Look {
     Bare,
     /// With the pod and container before them.
     Prefixed,
-    /// With the process before them, where pods stand for processes on a host.
+    /// With the process before them, for processes on hosts.
     Processes,
     /// One JSON object each.
     Json,
@@ -28,7 +28,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// None yet.
+    /// Creates a writer without pods.
     pub fn new(look: Look) -> Self {
         Self { look, colours: BTreeMap::new() }
     }

@@ -1,5 +1,5 @@
-//! Saying it: plans, progress and summaries, for people ([`human`]) and for programs ([`json`]). Decides
-//! nothing; what goes to stdout is data, everything else goes to stderr.
+//! Reports: plans, progress and summaries, for people ([`human`]) and for programs ([`json`]). Makes no decisions. Data goes to
+//! stdout, everything else to stderr.
 
 use std::path::Path;
 use std::time::Duration;
@@ -25,8 +25,8 @@ pub use human::Human;
 pub use json::Json;
 pub use screen::{ColourChoice, Masks, Screen, Stream};
 
-/// One way of saying it. Errors of writing are kept by the reporter and told at the end by
-/// [`finish`](Reporter::finish): a closed pipe must not stop an apply half way.
+/// One output format. Write errors are kept by the reporter and returned at the end by [`finish`](Reporter::finish): a closed
+/// pipe must not stop an apply half way.
 pub trait Reporter: Send {
     /// Reports a finished plan.
     fn plan(&mut self, plan: &Plan, view: &View<'_>);
@@ -47,14 +47,14 @@ pub trait Reporter: Send {
 /// Details that the report of a plan needs beside the plan itself.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
-    /// Where the stack's fields stand; `None` for a plan from a file.
+    /// The source locations of the stack's fields; `None` for a plan from a file.
     pub sources: Option<&'a Sources>,
-    /// How to go on.
+    /// The next command to suggest.
     pub next: Next<'a>,
 }
 
 impl View<'_> {
-    /// `stack.toml:40:12` of a field that differs; `None` when no place is known but that of its change.
+    /// Returns the location of a field that differs, `stack.toml:40:12`; `None` if only the location of its change is known.
     pub fn location(&self, wanted: Option<&Resource>, field: &FieldChange) -> Option<String> {
         let (sources, resource) = (self.sources?, wanted?);
         let origin = resource.origin_of(&field.path);
@@ -65,16 +65,16 @@ impl View<'_> {
     }
 }
 
-/// How a person goes on after a plan.
+/// The next command that is suggested after a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next<'a> {
-    /// Says nothing: the command goes on by itself, or only shows.
+    /// None: the command continues by itself, or only shows.
     Nothing,
     /// Run `apply`, or `destroy` for a plan of it.
     Apply,
     /// Run `apply FILE`.
     ApplyFile(&'a Path),
-    /// Plan again with the world at hand.
+    /// Plan again with access to the live state.
     PlanOnline,
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct Words {
     pub done: &'static str,
 }
 
-/// Terraform's words where it has them.
+/// Returns the words for an action: Terraform's, if it has them.
 pub(crate) fn words(action: Action) -> Words {
     let (verb, doing, done) = match action {
         Action::Keep => ("keep", "checking", "ready"),

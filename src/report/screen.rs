@@ -1,4 +1,4 @@
-//! The one gate to stdout and stderr.
+//! The only place that writes to stdout and stderr.
 
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -8,7 +8,7 @@ use model::secrets::Secrets;
 
 use super::human::style::printable;
 
-/// Columns where nobody says how many there are: pipes and files.
+/// The width in columns if it is unknown: for pipes and files.
 pub const WIDTH: usize = 100;
 
 /// When colors are used.
@@ -54,7 +54,7 @@ impl Stream {
         }
     }
 
-    /// Any writer, seen by nobody.
+    /// Creates a stream on any writer, without colors.
     pub fn plain(writer: Box<dyn Write + Send>, width: usize) -> Self {
         Self { writer, look: Look { width, ..Look::PLAIN }, terminal: false, shows_bars: false }
     }
@@ -96,18 +96,18 @@ fn in_ascii(text: &str) -> String {
 pub struct Masks(Arc<RwLock<Secrets>>);
 
 impl Masks {
-    /// Learns more.
+    /// Adds secrets.
     pub fn add(&self, secrets: &Secrets) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).extend(secrets);
     }
 
-    /// Returns a text without them.
+    /// Returns a text with the secrets replaced.
     pub fn out_of(&self, text: &str) -> String {
         self.0.read().unwrap_or_else(PoisonError::into_inner).out_of(text)
     }
 }
 
-/// Two streams. Texts come with colors, which are taken out where they are not wanted.
+/// The two output streams. Texts contain colors, which are removed if the stream does not show them.
 pub struct Screen {
     data: Stream,
     messages: Stream,

@@ -9,22 +9,22 @@ use kinds::status::StatusLine;
 use model::address::Address;
 use model::resource::{Identity, Owner, Progress, Target};
 
-/// How a thing is.
+/// The state of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It does what it is for.
+    /// It works.
     Ready,
-    /// Not yet; what it waits for.
+    /// Not ready yet; with what it waits for.
     Waiting(Progress),
-    /// Capacity was asked for and is not there yet: what is missing, and since when.
+    /// Capacity was requested and is not available yet; with what is missing, and since when.
     Queued(String),
-    /// It will not without help; why.
+    /// It will not become ready by itself; with the reason.
     Failed(String),
-    /// It is not there.
+    /// It does not exist.
     Absent,
-    /// It was taken away for now; by whom and when.
+    /// `stop` has deleted or scaled it down; with who did it and when.
     Stopped(String),
-    /// It could not be read; why.
+    /// It could not be read; with the reason.
     Unknown(String),
 }
 
@@ -41,7 +41,7 @@ impl State {
         }
     }
 
-    /// Returns why it is so, where there is something to say.
+    /// Returns the reason for the state, if there is one.
     pub fn why(&self) -> Option<String> {
         match self {
             Self::Waiting(progress) => Some(progress.to_string()),
@@ -92,14 +92,14 @@ impl State {
     }
 }
 
-/// One thing of the stack.
+/// One resource of the stack.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Its name for people.
+    /// The address in the stack.
     pub address: Address,
-    /// Its name for the API.
+    /// The identity in the API.
     pub identity: Identity,
-    /// How it is.
+    /// The state.
     pub state: State,
     /// Its status line.
     pub said: StatusLine,
@@ -111,7 +111,7 @@ pub struct Status {
     /// The owner of the resources.
     pub owner: Owner,
     pub target: Target,
-    /// Things of the stack, in the order of making.
+    /// The resources of the stack, in the order of creation.
     pub rows: Vec<Row>,
 }
 
@@ -135,7 +135,7 @@ impl Status {
         self.rows.iter().any(|row| matches!(row.state, State::Failed(_)))
     }
 
-    /// Returns the things that are new or whose state differs from `before`.
+    /// Returns the resources that are new or whose state differs from `before`.
     pub fn changes(&self, before: &Self) -> Vec<Changed> {
         let was = |row: &Row| before.rows.iter().find(|other| other.identity == row.identity);
         let other = |row: &&Row| was(row).is_none_or(|was| was.state != row.state);
@@ -151,7 +151,7 @@ impl Status {
         RunningCost::from_prices(self.rows.iter().flat_map(|row| &row.said.prices))
     }
 
-    /// For programs.
+    /// Returns the JSON for programs.
     pub fn json(&self) -> Value {
         let Self { owner, target, rows } = self;
         let rows = rows.iter().map(|Row { address, identity, state, said }| {
@@ -171,7 +171,7 @@ impl Status {
         })
     }
 
-    /// For people. One line for a section, unless `every` object is asked for.
+    /// Returns the text for people: one line per section, or per object if `every` is set.
     pub fn text(&self, every: bool, width: usize) -> String {
         let Self { owner, target, rows } = self;
         let mut text = wrap("", &format!("Stack {} on {target} — {}", owner.stack, target.label()), width);

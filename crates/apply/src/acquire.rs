@@ -1,5 +1,5 @@
-//! Steps between the approval of a plan and its first change. The lock is taken, and the plan is made again under it, so that
-//! it includes what another apply did in between.
+//! Steps between the approval of a plan and its first change. They take the lock and plan again under it, so that the plan
+//! includes what another apply did in between.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use live::LiveApi;
 use live::read::is_api_ready;
 use plan::{Action, Plan};
 
-/// How long the release of a lock may take when nothing was done under it and a signal asks for the end.
+/// How long releasing the lock may take after a signal, if nothing was done under it.
 const RELEASE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Errors before the first change of an apply.
@@ -20,16 +20,16 @@ const RELEASE_TIMEOUT: Duration = Duration::from_millis(500);
 pub enum AcquireError<E> {
     /// The lock was not taken.
     Lock(LockError),
-    /// Ctrl-C while the lock was waited for, or while the plan was made again.
+    /// Ctrl-C during the wait for the lock or while planning again.
     Interrupted,
     /// The plan could not be made again.
     Failed(E),
 }
 
-/// Takes the lock where there is a cluster that it can stand in, and has the plan made again while it is held and renewed.
+/// Takes the lock, if there is a cluster that can hold it, and plans again while the lock is held and renewed.
 ///
 /// # Errors
-/// Nothing was done, and the lock was released.
+/// Why nothing was done. The lock has been released.
 pub async fn acquire<E>(
     plan: &Plan,
     api: &dyn LiveApi,
@@ -55,7 +55,7 @@ pub async fn acquire<E>(
     acquired
 }
 
-/// Releases the lock; soon, when a signal asks for the end.
+/// Releases the lock. Gives up after [`RELEASE_TIMEOUT`] once a signal asks for the end.
 pub async fn release(lock: &Lock, interrupt: &watch::Receiver<u8>) {
     tokio::select! {
         () = lock.release() => {}

@@ -1,5 +1,5 @@
-//! One call: deferred values filled in, sent until it is done or will not be, and the GKE operation that it answers
-//! followed to its end.
+//! One call: fills in its deferred values, sends it until it succeeds or cannot succeed, and follows the GKE operation in the
+//! reply to its end.
 
 use std::time::Duration;
 
@@ -26,9 +26,9 @@ use model::diag::Code;
 use model::resource::{Action, Api, Call, Deferred, Identity, JsonText, LABEL_ID, Method};
 use plan::observe::recheck::{Recheck, recheck};
 
-/// How often an object that has changed is read again before one change of it.
+/// How often a change reads an object again because it has changed meanwhile.
 const MAX_REREADS: usize = 3;
-/// How long a running operation is still watched after Ctrl-C.
+/// How long a running operation is still followed after Ctrl-C.
 const OPERATION_GRACE: Duration = Duration::from_secs(5);
 
 /// The state of a call between its tries.
@@ -58,11 +58,11 @@ impl CallState {
     }
 }
 
-/// Ways to go on after an error.
+/// Ways to continue after an error.
 enum Recovery {
     /// The requested state is reached.
     Done,
-    /// The request is sent again, with what was read.
+    /// The request is sent again, based on what was read.
     Resend,
     Failed(ApiError),
 }
@@ -95,7 +95,7 @@ impl ChangeRun<'_> {
             state.lost |= error.class == ErrorClass::Lost;
             state.tried = true;
             let rebuilt = call.deferred.iter().any(|(_, deferred)| *deferred == Deferred::LabelFingerprint);
-            let verdict = tries.after(&request, &error, rebuilt, start.elapsed());
+            let verdict = tries.decide(&request, &error, rebuilt, start.elapsed());
             if verdict == RetryDecision::GiveUp
                 && self.wait_for_gke(&request, &error, &mut state.blocked).await?
             {
@@ -105,8 +105,8 @@ impl ChangeRun<'_> {
         }
     }
 
-    /// Finds out how to go on after an error: the resource to delete may be gone, the resource to create may exist, or the resource to
-    /// change may have a new version without a difference to the plan.
+    /// Decides how to continue after an error: the resource to delete may be gone, the resource to create may exist, or the
+    /// resource to change may have a new version that makes no difference to the plan.
     async fn recover(
         &mut self,
         request: &Request,
@@ -158,7 +158,7 @@ impl ChangeRun<'_> {
         Ok(Recovery::Failed(error))
     }
 
-    /// Waits until the next try, or ends the call.
+    /// Waits for the next try, or ends the call.
     async fn follow_verdict(
         &mut self,
         verdict: RetryDecision,
@@ -186,7 +186,8 @@ impl ChangeRun<'_> {
         }
     }
 
-    /// Waits a while if GKE's work on the cluster is in the way. Returns false if none is, or if it has been for too long.
+    /// Waits a while if GKE's work on the cluster blocks the request. Returns false if no work blocks it, or if it has lasted too
+    /// long.
     async fn wait_for_gke(
         &mut self,
         request: &Request,
@@ -205,7 +206,7 @@ impl ChangeRun<'_> {
         }
     }
 
-    /// Returns how the object of a request relates to the change now.
+    /// Compares the live object of a request with its planned change again.
     fn recheck(&self, request: &Request, live: &Value) -> Recheck {
         let wanted = self.shared.desired.iter().find(|wanted| wanted.identity == self.change.identity);
         let uid = request.body.as_ref().and_then(|body| body.pointer("/metadata/uid"));
@@ -255,13 +256,13 @@ impl ChangeRun<'_> {
         self.report_wait(&message, lasted, at_most);
     }
 
-    /// Returns the operation that keeps others from starting, and what it does.
+    /// Returns the running operation that prevents a new one, and its description.
     async fn blocker(&self, request: &Request) -> Option<(String, String)> {
         let operation = running_operation(self.shared.api, &request.path, None).await?;
         Some((operation["name"].as_str()?.to_owned(), operations::describe(&operation)))
     }
 
-    /// Fills the holes of a call with what is live now.
+    /// Fills in the deferred values of a call from the live state.
     async fn fill(&self, call: &Call) -> Result<Request, Outcome> {
         let Call { api, method, path, body, deferred } = call;
         let mut request = Request {
@@ -317,7 +318,7 @@ impl ChangeRun<'_> {
         }
     }
 
-    /// Keeps the reply to a write, so that the object is known without asking for it.
+    /// Stores the reply to a write, so that waits need not read the object.
     fn remember_reply(&mut self, request: &Request, reply: &Value) {
         self.reply = match (request.api, request.method) {
             (Api::Kubernetes, Method::Patch | Method::Post) => {
@@ -328,7 +329,8 @@ impl ChangeRun<'_> {
         };
     }
 
-    /// Returns the outcome of a refused request; of an admission webhook with where it is configured and what to do.
+    /// Returns the outcome of a refused request. If an admission webhook refused it, the message names its configuration and the
+    /// remedy.
     async fn refusal(&self, error: &ApiError) -> Outcome {
         let outcome = request_failure(error);
         let Some(admission) = Admission::from_message(&error.message) else { return outcome };
@@ -348,7 +350,7 @@ impl ChangeRun<'_> {
         }
     }
 
-    /// Returns the live resource where a request creates one, with its path; `None` where nothing is.
+    /// Returns the path and the live state of the resource that a request would create; `None` if it does not exist.
     async fn read_existing(&self, request: &Request) -> Result<Option<(String, Value)>, Outcome> {
         let Some(path) = created_path(request) else { return Ok(None) };
         let read = Request::get(request.api, path.clone());
@@ -356,8 +358,8 @@ impl ChangeRun<'_> {
         Ok(if live.is_null() { None } else { Some((path, live)) })
     }
 
-    /// Decides about a resource that exists where one was to be created. After a lost reply it may be the one that this call
-    /// created; without one, another apply of the stack created it after the plan.
+    /// Decides what to do if the resource to create exists already. After a lost reply, this call may have created it. Otherwise
+    /// another apply of the stack created it after the plan.
     async fn take_over(
         &mut self,
         request: &Request,
@@ -453,7 +455,7 @@ impl ChangeRun<'_> {
         }
     }
 
-    /// Returns an operation's error and what the pool says about it: the operation alone often says less.
+    /// Returns the error of an operation together with the conditions of its pool, which often have more details.
     async fn with_conditions(&self, request: &Request, why: String) -> GkeError {
         let path = match (request.method, created_path(request)) {
             (Method::Post, Some(path)) => path,
@@ -474,17 +476,17 @@ impl ChangeRun<'_> {
     }
 }
 
-/// Outcomes of a create when a resource of this stack exists.
+/// Ways to continue a create if the resource exists already and is the stack's.
 enum Existing {
     /// It is as desired.
     Complete,
-    /// The desired fields are still to be applied, to the object with this uid.
+    /// The desired fields have to be applied to the object with this uid.
     Apply(String),
-    /// It is terminating; the desired one can be created after it.
+    /// It is terminating; the desired one can be created afterwards.
     Terminating(String),
 }
 
-/// Returns the path of the cluster in a path of something of it.
+/// Returns the path of the cluster that a GKE path is in.
 fn cluster_of(path: &str) -> String {
     match OperationPath::parse(path) {
         Some(OperationPath { parent, cluster: Some(cluster) }) => format!("/v1/{parent}/clusters/{cluster}"),
@@ -492,7 +494,7 @@ fn cluster_of(path: &str) -> String {
     }
 }
 
-/// Returns the name and path of the operation that a reply is.
+/// Returns the name and path of the GKE operation in a reply; `None` if the reply is not an operation.
 fn operation(request: &Request, reply: &Value) -> Option<(String, String)> {
     if request.api != Api::Gke || !reply["status"].is_string() {
         return None;
@@ -513,7 +515,7 @@ fn operation_error(operation: &Value) -> Option<String> {
     }
 }
 
-/// Returns true if a request creates something that must not exist before.
+/// Returns true if a request creates a resource that must not exist yet.
 fn creates(request: &Request) -> bool {
     match (request.api, request.method) {
         (Api::Gke, Method::Post) => {
@@ -527,13 +529,13 @@ fn creates(request: &Request) -> bool {
     }
 }
 
-/// Returns true if an apply is bound to a resourceVersion.
+/// Returns true if a server-side apply has a resourceVersion.
 fn is_versioned(request: &Request) -> bool {
     let version = request.body.as_ref().and_then(|body| body.pointer("/metadata/resourceVersion"));
     request.method == Method::Patch && version.is_some_and(Value::is_string)
 }
 
-/// Binds an apply to the object that has this uid, in any version.
+/// Restricts a server-side apply to the object with this uid, in any version.
 fn bind(request: &mut Request, uid: &str) {
     if let Some(Value::Object(metadata)) = request.body.as_mut().and_then(|body| body.get_mut("metadata")) {
         metadata.remove("resourceVersion");
@@ -547,7 +549,7 @@ fn put_version(request: &mut Request, version: &Value) {
     }
 }
 
-/// Returns the path of what a request is about, without its query.
+/// Returns the path of the object of a request, without the query.
 fn object_path(request: &Request) -> String {
     request.path.split('?').next().unwrap_or_default().to_owned()
 }
@@ -566,7 +568,7 @@ fn created_path(request: &Request) -> Option<String> {
     Some(format!("{path}/{}", name.as_str()?))
 }
 
-/// Returns true if a create was refused because something exists.
+/// Returns true if a create was refused because the resource exists.
 fn already_exists(error: &ApiError) -> bool {
     match error.class {
         ErrorClass::AlreadyExists => true,
@@ -575,23 +577,23 @@ fn already_exists(error: &ApiError) -> bool {
     }
 }
 
-/// Returns true if a delete has nothing left to do. After a lost reply a conflict means that the stack's object is gone and
-/// another has its name.
+/// Returns true if a delete has nothing left to do. After a lost reply, a conflict means that the object is gone and a new one
+/// has its name.
 fn is_deleted(error: &ApiError, lost: bool) -> bool {
     error.class == ErrorClass::NotFound || (lost && error.class == ErrorClass::Conflict)
 }
 
-/// Reads the reply to a DELETE. A Status with a uid means that the object is gone. An object that still waits for finalizers
-/// is returned as it is. So are Pods, which alone may be terminating before they are deleted. Source: apiserver,
-/// `registry/generic/registry/store.go`, `finalizeDelete`: it "enables clients to verify that the object was actually deleted
-/// and not waiting for finalizers".
+/// Reads the reply to a DELETE. A Status with a uid means that the object is gone. If the object still waits for finalizers, the
+/// reply is the object. Pods are returned as well, because only Pods terminate before they are deleted. Source: apiserver,
+/// `registry/generic/registry/store.go`, `finalizeDelete`: it "enables clients to verify that the object was actually deleted and
+/// not waiting for finalizers".
 fn deletion_reply(reply: &Value) -> Reply {
     let is_gone =
         reply["kind"] == "Status" && reply["status"] == "Success" && reply["details"]["uid"].is_string();
     if is_gone { Reply::Gone } else { Reply::Deleted(reply.clone()) }
 }
 
-/// Returns true if an error says nothing of what was asked.
+/// Returns true if an error does not answer the request.
 fn is_unanswered(error: &ApiError) -> bool {
     match error.class {
         ErrorClass::Busy
@@ -613,7 +615,7 @@ fn is_unanswered(error: &ApiError) -> bool {
     }
 }
 
-/// Returns true if the stack owns a live resource: GKE resources by their label, objects by who applied them.
+/// Returns true if the stack owns a live resource: a GKE resource by its labels, a Kubernetes object by its field managers.
 fn is_owned(live: &Value, owner: &model::resource::Owner) -> bool {
     let manager = owner.field_manager();
     let entries = live.pointer("/metadata/managedFields").and_then(Value::as_array);
@@ -627,7 +629,7 @@ fn is_owned(live: &Value, owner: &model::resource::Owner) -> bool {
     applied || labelled
 }
 
-/// Puts a value at a place, making the objects on the way.
+/// Sets the value at a path, and creates missing objects on the way.
 fn put(tree: &mut Value, place: &FieldPath, value: Value) {
     let mut at = tree;
     for segment in place.segments() {

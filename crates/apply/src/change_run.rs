@@ -1,4 +1,4 @@
-//! One change: its steps in order, and what must not stay behind when one of them does not succeed.
+//! Runs one change: its steps in order, and the cleanup if one of them does not succeed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,11 +27,11 @@ use model::resource::{
 use model::secrets::env_values::EnvValues;
 use plan::{Action, Change};
 
-/// How often a wait is reported again while its message stays the same.
+/// How often a wait with an unchanged message is reported again.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
-/// Lines of a failed check's log that the error quotes.
+/// The number of lines of a failed check's log that the error quotes.
 const TAIL: usize = 20;
-/// Lines of a log that are passed on as an event.
+/// The maximum number of log lines that are sent as an event.
 const LOG_LINES: usize = 200;
 /// How long a pod's container may take to have a log after its pod ran.
 const LOG_TIMEOUT: Duration = Duration::from_secs(120);
@@ -40,7 +40,7 @@ const LOG_TIMEOUT: Duration = Duration::from_secs(120);
 pub struct Shared<'a> {
     /// The live API, which refuses writes that the lock does not allow.
     pub api: &'a dyn LiveApi,
-    /// The guard of `api`, which knows if the lock is lost.
+    /// The write guard in `api`, which knows if the lock is lost.
     pub guard: &'a WriteGuard,
     /// The owner of the resources.
     pub owner: &'a Owner,
@@ -48,17 +48,17 @@ pub struct Shared<'a> {
     pub cluster: Option<&'a ClusterName>,
     /// The desired state.
     pub desired: &'a [Resource],
-    /// The lookup of kinds, which judge readiness.
+    /// The lookup of kinds, which have the readiness functions.
     pub kinds: Kinds,
     /// Writes the record.
     pub writer: &'a RecordWriter<'a>,
-    /// The values that the environment has for Secrets.
+    /// The values of environment variables for Secrets of the stack.
     pub given: &'a EnvValues,
     /// The watches that report changes of objects.
     pub watches: &'a Watches<'a>,
     /// How long a change waits for capacity.
     pub capacity: Duration,
-    /// Pools whose machines come when Google has some.
+    /// Names of the flex-start pools.
     pub flex: BTreeSet<String>,
 }
 
@@ -69,17 +69,17 @@ pub struct ChangeRun<'a> {
     /// Its index in the plan.
     pub index: usize,
     pub change: &'a Change,
-    /// Where events go.
+    /// The channel for events.
     pub events: mpsc::UnboundedSender<Event>,
-    /// The event that ends the apply early, once there is one.
+    /// Why the apply has to end early, once it has to.
     pub stop: watch::Receiver<AbortCause>,
-    /// True if a request of it may have changed anything.
+    /// True if it has sent a request that may have changed something.
     pub wrote: bool,
-    /// Objects that it asked to delete: path to uid.
+    /// Objects that it has deleted: path to uid.
     pub deleted: BTreeMap<String, String>,
     /// The reply to the last write of an object, with its path.
     pub reply: Option<(String, Reply)>,
-    /// Since when the object of a wait has had no work.
+    /// When the object of the current wait became idle.
     pub idle_since: Option<Instant>,
     /// The message of the last failure for lack of machines or quota.
     pub no_capacity: Option<String>,
@@ -101,7 +101,7 @@ pub struct ChangeEnd {
 pub enum Pause {
     /// The time elapsed.
     Elapsed,
-    /// The apply is to end.
+    /// The apply has to end.
     Interrupted,
 }
 
@@ -153,7 +153,7 @@ impl<'a> ChangeRun<'a> {
         ChangeEnd { outcome: Outcome::Done, pass }
     }
 
-    /// A step, unless the apply is to end.
+    /// Runs a step, unless the apply has to end.
     pub(crate) async fn step_unless_stopped(
         &mut self,
         step: &Step,
@@ -180,8 +180,8 @@ impl<'a> ChangeRun<'a> {
         }
     }
 
-    /// Records a pass before anything follows. Followers of a check may take the GPUs that it needs to run again.
-    /// Followers of a resource that runs once must wait until it is known to have run.
+    /// Writes the completion into the record before any successor starts. Successors of a check may take the GPUs that a rerun
+    /// would need. Successors of a run-once resource must wait until its creation is recorded.
     async fn record_pass(&self, digest: &str, pass: &mut Option<String>) -> Result<(), Outcome> {
         let Change { address, identity, .. } = &self.change;
         *pass = Some(digest.to_owned());
@@ -193,14 +193,14 @@ impl<'a> ChangeRun<'a> {
         })
     }
 
-    /// Records before a write that the write may come, where there is a cluster in which this can be read afterward.
+    /// Writes the intent into the record before a write, if there is a cluster to record it in.
     async fn record_intent(&mut self, step: &Step, call: &Call) -> Result<(), Outcome> {
         let whole = matches!(self.change.identity, Identity::Cluster(_))
             && matches!(self.change.action, Action::Create | Action::Replace | Action::Delete);
         if whole {
             if call.method == Method::Delete {
                 self.shared.guard.abandon_lock();
-                self.shared.watches.forget();
+                self.shared.watches.end_all();
             }
             return Ok(());
         }
@@ -213,12 +213,12 @@ impl<'a> ChangeRun<'a> {
         stopped.map_or(Ok(()), Err)
     }
 
-    /// Returns the event that ends the apply early, once there is one.
+    /// Returns why the apply has to end early.
     pub fn abort_cause(&self) -> AbortCause {
         if self.shared.guard.is_closed() { AbortCause::LockLost } else { *self.stop.borrow() }
     }
 
-    /// Returns true if a call creates what is created once.
+    /// Returns true if a call creates a run-once resource.
     fn creates_once(&self, call: &Call) -> bool {
         let noted = |step: &Step| matches!(step, Step::RecordCompletion { .. });
         let makes = |body: &JsonText| body.value()["metadata"]["resourceVersion"] == ABSENT;
@@ -241,7 +241,7 @@ impl<'a> ChangeRun<'a> {
         made
     }
 
-    /// Returns the outcome of a step that is not started, after Ctrl-C or without the lock.
+    /// Returns the outcome if the step must not start, after Ctrl-C or without the lock.
     fn abort_outcome(&self, step: &Step) -> Option<Outcome> {
         if self.abort_cause() == AbortCause::None || matches!(step, Step::RecordCompletion { .. }) {
             return None;
@@ -307,7 +307,7 @@ impl<'a> ChangeRun<'a> {
         }
     }
 
-    /// Returns the outcome with the end of the pod's log, when it has one.
+    /// Adds the end of the pod's log to the outcome, if the pod has a log.
     async fn with_tail(&mut self, outcome: Outcome, pod: &ObjectId) -> Outcome {
         let Ok(lines) = self.read_log(pod).await else { return outcome };
         if lines.is_empty() {
@@ -322,7 +322,7 @@ impl<'a> ChangeRun<'a> {
         }
     }
 
-    /// The end of a log, for people: that it cannot be read fails nothing.
+    /// Reports the end of a log. A log that cannot be read is no failure.
     async fn show_log(&mut self, pod: &ObjectId) -> Result<(), Outcome> {
         match self.wait_for_log(pod).await {
             Ok(lines) => self.report_log(&lines[lines.len().saturating_sub(TAIL)..]),
@@ -339,7 +339,7 @@ impl<'a> ChangeRun<'a> {
         Ok(())
     }
 
-    /// A pod's log must have the expected line.
+    /// Checks that a pod's log has the expected line.
     async fn check_log(&mut self, pod: &ObjectId, expect: &str) -> Result<(), Outcome> {
         let lines = self.wait_for_log(pod).await?;
         self.report_log(&lines);
@@ -399,7 +399,7 @@ impl<'a> ChangeRun<'a> {
         self.report(Event::Log { change: self.index, lines });
     }
 
-    /// Sends an event; nobody listening is no reason to stop.
+    /// Sends an event. Continues if nobody receives it.
     pub fn report(&self, event: Event) {
         let _ = self.events.send(event);
     }
@@ -430,7 +430,7 @@ impl<'a> ChangeRun<'a> {
         self.report(Event::Waiting { change: self.index, message, operation, waited, deadline });
     }
 
-    /// Sleeps; what ends the apply wakes.
+    /// Sleeps until the time has elapsed or the apply has to end.
     pub async fn pause(&mut self, time: Duration) -> Pause {
         tokio::select! {
             () = tokio::time::sleep(time) => Pause::Elapsed,
@@ -438,12 +438,12 @@ impl<'a> ChangeRun<'a> {
         }
     }
 
-    /// Returns GKE's work that makes a request fail so.
+    /// Returns the work of GKE that explains the error of a request.
     pub async fn blocking_work(&self, api: Api, error: &ApiError) -> Option<GkeWork> {
         control_plane_down::blocking_work(self.shared.api, self.shared.cluster, api, error).await
     }
 
-    /// A read, tried again where that helps; what is not there is `null`.
+    /// Sends a read with retries; returns `null` for an object that does not exist.
     pub async fn read_live(&self, request: Request) -> Result<Value, ApiError> {
         let mut since = Stopwatch::default();
         loop {
@@ -463,7 +463,7 @@ impl<'a> ChangeRun<'a> {
     }
 }
 
-/// Ends when something ends the apply early.
+/// Waits until the apply has to end early.
 async fn aborted(stop: &mut watch::Receiver<AbortCause>) {
     if stop.wait_for(|stop| *stop != AbortCause::None).await.is_err() {
         // Nobody is left who could.
@@ -471,7 +471,7 @@ async fn aborted(stop: &mut watch::Receiver<AbortCause>) {
     }
 }
 
-/// The container has no log yet. Source: kubelet's text for a container that has not started.
+/// Returns true if the container has no log yet. Source: the kubelet's message for a container that has not started.
 fn is_starting(error: &ApiError) -> bool {
     let text = &error.message;
     text.contains("waiting to start")
@@ -487,7 +487,7 @@ fn tail(pod: &ObjectId, lines: &[String]) -> String {
     format!("the log of {pod} ends with:\n{}", last.join("\n"))
 }
 
-/// Describes the state of a change that is interrupted in a wait; `None` where nothing was begun that has an end.
+/// Describes what goes on after a change is interrupted in a wait; `None` if nothing does.
 pub(crate) fn unfinished(action: Action, until: Until) -> Option<&'static str> {
     match (until, action) {
         (Until::Ready | Until::StillReady, Action::Update) => Some("changed, not yet ready"),

@@ -1,6 +1,6 @@
-//! GKE's work on a cluster while its Kubernetes API does not answer, or while GKE refuses a request without naming the
-//! operation that is in the way. A zonal control plane is gone for minutes while it is upgraded, repaired or resized, and
-//! GKE begins such operations on its own; waiting mends it.
+//! GKE's work on a cluster while its Kubernetes API does not answer, or while GKE refuses a request without naming the operation
+//! that is in the way. A zonal control plane is unavailable for minutes while GKE upgrades, repairs or resizes it, which GKE also
+//! starts by itself. Waiting helps.
 
 use std::time::Duration;
 
@@ -11,34 +11,34 @@ use crate::operations::{self, OPERATION, running_operation};
 use live::{ApiError, ErrorClass, LiveApi, Request};
 use model::resource::{Api, ClusterName};
 
-/// How long the control plane of a cluster may be away while GKE works on it.
+/// How long a control plane may be unavailable while GKE works on the cluster.
 pub const CONTROL_PLANE_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// How long after its creation a cluster may refuse tokens.
 const TOKEN_DELAY: jiff::SignedDuration = jiff::SignedDuration::from_secs(10 * 60);
-/// The pause until it is asked again.
+/// The pause between two tries.
 pub const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Work of GKE that is waited for.
+/// Work of GKE that apply waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GkeWork {
     pub operation: Option<String>,
     pub message: String,
-    /// How long it may last.
+    /// How long apply waits for it.
     pub at_most: Duration,
 }
 
-/// The time since a request was first blocked by what may be GKE's work.
+/// The time since GKE's work first blocked a request.
 #[derive(Debug, Default)]
 pub struct Stopwatch(Option<Instant>);
 
 impl Stopwatch {
-    /// Returns the time since this was called first.
+    /// Returns the time since the first call of this function.
     pub fn elapsed(&mut self) -> Duration {
         self.0.get_or_insert_with(Instant::now).elapsed()
     }
 }
 
-/// Returns GKE's work that makes a request fail so; `None` where waiting does not help.
+/// Returns the work of GKE that explains an error; `None` if waiting does not help.
 pub async fn blocking_work(
     api: &dyn LiveApi,
     cluster: Option<&ClusterName>,
@@ -60,7 +60,7 @@ pub async fn blocking_work(
     }
 }
 
-/// Returns the running operation on a cluster, and what it does.
+/// Returns the name and the description of the operation that is running on a cluster.
 async fn running(api: &dyn LiveApi, cluster: &ClusterName) -> Option<(String, String)> {
     let operation = running_operation(api, &format!("/v1/{}", cluster.path()), None).await?;
     Some((operation["name"].as_str()?.to_owned(), operations::describe(&operation)))
@@ -78,7 +78,7 @@ async fn work_on(api: &dyn LiveApi, cluster: &ClusterName) -> Option<GkeWork> {
     Some(GkeWork { operation: None, message, at_most: CONTROL_PLANE_TIMEOUT })
 }
 
-/// The authenticator of a new cluster comes up after its API.
+/// Returns the work if the cluster is new: the authenticator of a new cluster starts after its API.
 async fn is_new(api: &dyn LiveApi, cluster: &ClusterName) -> Option<GkeWork> {
     let live = api.send(Request::get(Api::Gke, format!("/v1/{}", cluster.path()))).await.ok()?;
     let made: jiff::Timestamp = live["createTime"].as_str()?.parse().ok()?;
@@ -90,11 +90,11 @@ async fn is_new(api: &dyn LiveApi, cluster: &ClusterName) -> Option<GkeWork> {
 /// Kinds of errors that GKE's work may cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Symptom {
-    /// Nobody answers for the Kubernetes API.
+    /// The Kubernetes API does not answer.
     Unreachable,
-    /// It answers, and knows nobody.
+    /// The Kubernetes API answers, but does not accept any token.
     Refused,
-    /// GKE says that the cluster is not in the state for this, and not why.
+    /// GKE refuses the request because of the cluster's state, without naming an operation.
     Unnamed,
 }
 

@@ -1,4 +1,4 @@
-//! Why a change did not succeed, in words for the user: what, why, and what to do next.
+//! Failures of changes as messages for the user: what failed, why, and what to do next.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub fn request_failure(error: &ApiError) -> Outcome {
     }
 }
 
-/// Returns the failure by what the project or the credentials lack, with the command that fixes it where an API says which.
+/// Returns the failure for a project or credentials that lack something, with the command that fixes it if the API names one.
 fn denied(error: &ApiError) -> Outcome {
     let project = project_of(&error.request);
     match DenialCause::from_error(error.body.as_ref(), &error.message) {
@@ -79,7 +79,7 @@ fn denied(error: &ApiError) -> Outcome {
     }
 }
 
-/// Returns the code of what a project or credentials lack.
+/// Returns the diagnostic code for a denial.
 pub fn denial_code(cause: &DenialCause) -> Code {
     match cause {
         DenialCause::ApiDisabled { .. } => Code::ApiDisabled,
@@ -91,7 +91,7 @@ pub fn denial_code(cause: &DenialCause) -> Code {
     }
 }
 
-/// Others own a field, or the resource is not what it was when it was planned.
+/// Returns the failure for a field that another manager owns, or a resource that has changed since the plan.
 fn conflict(error: &ApiError) -> Outcome {
     let managers = error.conflicts();
     if managers.is_empty() {
@@ -111,7 +111,7 @@ pub fn operation_failure(operation: &str, kind: &str, gke_error: &GkeError, proj
     failed(Code::OperationFailed, format!("{operation} ({kind}) failed: {}", gke_error.text), Some(help))
 }
 
-/// Returns the remedy for what keeps GKE from doing what a refused request asks for.
+/// Returns the remedy for a request that GKE refused.
 fn gke_remedy(error: &ApiError) -> Option<String> {
     let body = error.body.as_ref().unwrap_or(&Value::Null);
     gke_errors::remedy(
@@ -120,7 +120,7 @@ fn gke_remedy(error: &ApiError) -> Option<String> {
     )
 }
 
-/// `90 s`, `30 min`: limits as people say them.
+/// Formats a duration: `90 s`, `30 min`.
 pub fn brief(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {

@@ -1,5 +1,5 @@
-//! The capacity options of a change, one after the other: what has no machines is taken back, and the next option is
-//! tried. All requests are those of the plan; what is decided here is only how many of its options are gone.
+//! Tries the capacity options of a change one after another. If an option has no machines, its pool is deleted and the next
+//! option is tried. All requests come from the plan; apply only decides how many options it uses.
 
 use crate::change_run::ChangeRun;
 use crate::failure::failed;
@@ -44,7 +44,7 @@ impl ChangeRun<'_> {
         Err(failed(Code::OperationFailed, message, Some(help)))
     }
 
-    /// Takes GKE's message about machines that are not available, when a step failed because of that.
+    /// Takes GKE's message that machines are not available, if the step failed because of that.
     fn take_capacity_failure(&mut self, outcome: &Outcome) -> Option<String> {
         self.no_capacity.take().filter(|_| matches!(outcome, Outcome::Failed { .. }))
     }
@@ -57,7 +57,7 @@ impl ChangeRun<'_> {
     }
 }
 
-/// Adds the capacity options tried before to an outcome.
+/// Adds the capacity options that were tried before to the message of an outcome.
 fn with_tried(tried: &[Tried], outcome: Outcome) -> Outcome {
     let before: Vec<&str> = tried.iter().map(|tried| tried.option.as_str()).collect();
     if before.is_empty() {

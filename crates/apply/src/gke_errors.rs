@@ -1,14 +1,14 @@
-//! Causes that keep GKE from creating nodes: one table, with what to do next. Codes distinguish them: those of conditions,
-//! `ErrorInfo` and Compute Engine's errors in brackets. Words do so only where there is no code. Pure.
-//! Source of the codes: googleapis `cluster_service.proto`, `StatusCondition.Code`, and Compute Engine's errors of instances;
-//! each row names who met it, and tests/data/gke-troubles.json has the texts.
+//! Reasons why GKE cannot create nodes: one table with their remedies. They are recognized by codes: those of conditions, of
+//! `ErrorInfo`, and of Compute Engine's errors in brackets. Words of the message are used only if there is no code. Pure. Source
+//! of the codes: googleapis `cluster_service.proto`, `StatusCondition.Code`, and Compute Engine's errors of instances; each row
+//! has its source, and tests/data/gke-troubles.json has the texts.
 
 use serde_json::Value;
 
 struct Row {
-    /// Any of these.
+    /// Codes, of which any matches.
     codes: &'static [&'static str],
-    /// Or, of one of these lists, all words. With codes they narrow those down.
+    /// Lists of words, of which one must occur completely. In a row with codes, both must match.
     words: &'static [&'static [&'static str]],
     /// The problem, in words.
     what: &'static str,
@@ -25,14 +25,14 @@ const STOCK_OUTS: &[&str] = &[
     "resource_availability",
 ];
 const ADDRESSES: &[&[&str]] = &[&["in_use_addresses"]];
-/// Words for a reservation that has no machines left, or that is of another zone.
+/// Words of messages about a reservation without free machines, or in another zone.
 const RESERVATIONS: &[&[&str]] = &[
     &["specific reservation", "insufficient"],
     &["specified reservation", "does not have available resources"],
     &["reservation", "not found for node pool"],
 ];
 
-/// The first that fits counts.
+/// The table. The first row that matches counts.
 const ROWS: &[Row] = &[
     // hashicorp-education/learn-terraform-provision-gke-cluster 8, GoogleCloudPlatform/cluster-toolkit 3507
     Row {
@@ -214,14 +214,14 @@ pub struct GkeError {
 }
 
 impl GkeError {
-    /// Creates a text with the codes that stand in it.
+    /// Creates the error from a message, with the codes in it.
     pub fn from_text(text: impl Into<String>) -> Self {
         let text = text.into();
         let codes = bracketed(&text);
         Self { text, codes }
     }
 
-    /// Adds the codes of an operation, of an error's body, or of a cluster or pool.
+    /// Adds the codes in the JSON of an operation, an error, a cluster or a pool.
     #[must_use]
     pub fn with_codes_of(mut self, gke_error: &Value) -> Self {
         let lists = ["conditions", "clusterConditions", "nodepoolConditions"].map(|list| &gke_error[list]);
@@ -235,8 +235,8 @@ impl GkeError {
         self
     }
 
-    /// Returns true if machines bought in another way, or in another zone, may be available: these are out, or a quota of
-    /// machines is. A quota of addresses is that of all.
+    /// Returns true if another capacity option or another zone may have machines: these are out of stock, or a quota of machines
+    /// is exceeded. A quota of addresses applies to all options.
     pub fn lacks_machines(&self) -> bool {
         let Some(Row { codes, words, .. }) = find(self) else { return false };
         let of_machines = *codes == QUOTAS && *words != ADDRESSES;
@@ -244,7 +244,7 @@ impl GkeError {
     }
 }
 
-/// `[GCE_STOCKOUT]`: Compute Engine's errors in a text.
+/// Returns Compute Engine's error codes in a text: `[GCE_STOCKOUT]`.
 fn bracketed(text: &str) -> Vec<String> {
     let inside = text.split('[').skip(1).filter_map(|rest| rest.split_once(']'));
     let is_code = |word: &&str| {
@@ -254,7 +254,7 @@ fn bracketed(text: &str) -> Vec<String> {
     inside.map(|(word, _)| word).filter(is_code).map(str::to_owned).collect()
 }
 
-/// Cause and next command.
+/// Returns the cause and the next command as one text.
 pub fn remedy(gke_error: &GkeError, project: &str) -> Option<String> {
     let Row { what, next, .. } = find(gke_error)?;
     Some(format!("{what}: {}", next.replace("PROJECT", project)))

@@ -1,8 +1,8 @@
-//! Applying a plan: one loop, events out. Makes no choices that the plan has not made, and knows no wording of output.
+//! Applies a plan: one loop that emits events. It makes no choices that the plan has not made, and contains no output texts.
 //!
-//! `acquire` takes the lock and plans again. `schedule` (pure) says which change may start, `change_run` runs the steps of one,
-//! `call` sends a request, `wait` waits. `lock` and `record` keep both in the cluster, and `write_guard` stands in front of every
-//! write.
+//! `acquire` takes the lock and plans again. `schedule` (pure) decides which change may start, `change_run` runs the steps of a
+//! change, `call` sends a request, `wait` waits. `lock` and `record` store both in the cluster, and every write passes
+//! `write_guard`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -74,53 +74,53 @@ pub enum Outcome {
         /// The resource that was waited for, and its last state.
         message: String,
     },
-    /// Asked for, and there is no capacity for it yet: nothing is wrong, and a later apply goes on.
+    /// Its capacity was requested and is not available yet. Nothing is wrong, and a later apply continues.
     Queued {
         /// The capacity that it waits for, and since when.
         message: String,
     },
-    /// Not started because something before it waits for capacity.
+    /// Not started because a predecessor waits for capacity.
     Waits {
         /// The change that waits.
         because: Address,
     },
-    /// Not started because something before it did not succeed.
+    /// Not started because a predecessor did not succeed.
     Skipped {
         /// The change that did not succeed.
         because: Address,
     },
-    /// It may be done or half done: interrupted while running, or its last request has no answer.
+    /// It may be done or half done: it was interrupted while running, or its last request got no answer.
     InDoubt {
-        /// The work that was under way.
+        /// The step that was in progress.
         message: String,
     },
     /// Interrupted before it started.
     NotStarted,
 }
 
-/// Everything that happens during apply. `change` is the index in the plan's list.
+/// Events of an apply. `change` is the index in the plan's `changes`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// A change began.
     Started { change: usize },
-    /// A change waits; sent when the text changes and about every ten seconds.
+    /// A change is waiting. Sent when the message changes, and about every ten seconds.
     Waiting {
         change: usize,
-        /// How far it is, and what holds it up: `1 of 2 nodes ready`.
+        /// How far it is, and what it waits for: `1 of 2 nodes ready`.
         message: String,
-        /// GKE's name of the operation that is waited for.
+        /// GKE's name of the operation that it waits for.
         operation: Option<String>,
-        /// How long so far.
+        /// How long it has been waiting.
         waited: Duration,
-        /// How long at most.
+        /// How long it waits at most.
         deadline: Duration,
     },
-    /// A request is tried again.
+    /// A request will be retried.
     Retrying {
         change: usize,
-        /// Why.
+        /// The error that caused the retry.
         message: String,
-        /// When.
+        /// The pause until the retry.
         after: Duration,
     },
     /// Lines of a pod's log that a check read.
@@ -128,7 +128,7 @@ pub enum Event {
     /// A change ended.
     Finished {
         change: usize,
-        /// How.
+        /// The outcome.
         outcome: Outcome,
         /// How long it ran.
         took: Duration,
@@ -145,22 +145,22 @@ pub enum Event {
 /// The end of an apply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// One for each change of the plan that is not `Keep`: its place, how it ended, how long it ran.
+    /// The index, the outcome and the duration of each change in the plan that is not `Keep`.
     pub outcomes: Vec<(usize, Outcome, Duration)>,
-    /// How long it all took.
+    /// How long the apply took.
     pub took: Duration,
-    /// The event that ended it before all of it was started.
+    /// Why it ended before all changes were started.
     pub stopped: AbortCause,
 }
 
-/// Events that end an apply early.
+/// Reasons why an apply ends early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AbortCause {
     /// Nothing ended it.
     None,
-    /// Ctrl-C, or another signal that asks for an end.
+    /// Ctrl-C, or another signal that stops the program.
     Interrupted,
-    /// Somebody took the lock of the stack.
+    /// Another process took the stack's lock.
     LockLost,
 }
 
@@ -168,29 +168,29 @@ pub type Kinds = fn(KindId) -> &'static Kind;
 
 #[derive(Clone)]
 pub struct ApplyOptions {
-    /// Writes into Kubernetes at once.
+    /// The maximum number of concurrent writes to Kubernetes.
     pub parallelism: usize,
-    /// The time that the record gets.
+    /// The current time, for the record.
     pub now: fn() -> jiff::Timestamp,
-    /// Ctrl-Cs so far: the first stops what is not begun, the second all.
+    /// The number of Ctrl-Cs so far. The first one prevents new steps, the second one stops everything.
     pub interrupt: watch::Receiver<u8>,
     /// The lookup of kinds, which judge readiness.
     pub kinds: Kinds,
-    /// Keeps other applies of the stack away; without it nothing does. Held already where [`acquire`] took it.
+    /// The lock that prevents other applies of the stack; `None` for no lock. [`acquire`] may have taken it already.
     pub lock: Option<Arc<Lock>>,
-    /// The values that the environment has for Secrets of the stack.
+    /// The values of environment variables for Secrets of the stack.
     pub given: EnvValues,
-    /// How long a change waits for capacity before the apply goes on without it.
+    /// How long a change waits for capacity before the apply continues without it.
     pub capacity: Duration,
 }
 
 impl ApplyOptions {
-    /// Writes into Kubernetes at once, when nobody says otherwise.
+    /// The default number of concurrent writes to Kubernetes.
     pub const PARALLELISM: usize = 64;
-    /// How long a change waits for capacity, when nobody says otherwise: as long as machines that are there take.
+    /// How long a change waits for capacity by default: long enough for machines that are available.
     pub const CAPACITY: Duration = Duration::from_secs(600);
 
-    /// Creates the usual options.
+    /// Creates the default options.
     pub fn new(interrupt: watch::Receiver<u8>) -> Self {
         Self {
             parallelism: Self::PARALLELISM,
@@ -204,8 +204,8 @@ impl ApplyOptions {
     }
 }
 
-/// Applies a plan. Each change's steps run in order, changes run as their followers and lanes allow; a
-/// change that does not succeed skips what follows it and nothing else.
+/// Applies a plan. The steps of a change run in order. A change starts once its predecessors are done and its lane is free. If it
+/// does not succeed, only its successors are skipped.
 pub async fn apply(
     plan: &Plan,
     api: Arc<dyn LiveApi>,
@@ -291,8 +291,8 @@ pub async fn apply(
     state.summary()
 }
 
-/// Writes what became of all changes. The lock is renewed meanwhile, too, until it is `lost`: after a change that took all of an
-/// API's time nothing may be written before that.
+/// Writes the outcome of all changes into the record. Meanwhile the lock is renewed until it is `lost`: if a change kept the API
+/// busy for long, the lock must be renewed before anything is written.
 async fn write_outcome(
     writer: &RecordWriter<'_>,
     state: &ApplyState<'_>,
@@ -323,12 +323,12 @@ async fn keep_lock(lock: Option<Arc<Lock>>) -> String {
     }
 }
 
-/// Ends when there has been a signal.
+/// Waits for the first signal.
 async fn interrupted(interrupt: watch::Receiver<u8>) {
     signals(interrupt, 1).await;
 }
 
-/// Ends when there have been so many signals.
+/// Waits until there have been at least `least` signals.
 async fn signals(mut interrupt: watch::Receiver<u8>, least: u8) {
     if interrupt.wait_for(|count| *count >= least).await.is_err() {
         // Nobody is left who could send one.
@@ -336,7 +336,7 @@ async fn signals(mut interrupt: watch::Receiver<u8>, least: u8) {
     }
 }
 
-/// Waits for the next Ctrl-C, and returns how many there have been; never returns once nobody can press it.
+/// Waits for the next Ctrl-C, and returns the number of Ctrl-Cs so far. Never returns if the sender is gone.
 async fn next_interrupt(ctrl_c: &mut watch::Receiver<u8>) -> u8 {
     loop {
         if ctrl_c.changed().await.is_err() {
@@ -349,7 +349,7 @@ async fn next_interrupt(ctrl_c: &mut watch::Receiver<u8>) -> u8 {
     }
 }
 
-/// How far an apply is.
+/// The state of a running apply.
 struct ApplyState<'a> {
     plan: &'a Plan,
     scheduler: ChangeScheduler<'a>,
@@ -375,7 +375,7 @@ impl<'a> ApplyState<'a> {
         }
     }
 
-    /// Changes that start now.
+    /// Starts the changes that can start now, and returns their indices.
     fn start(&mut self, events: &mut impl FnMut(Event)) -> Vec<usize> {
         if self.interrupts > 0 {
             return Vec::new();
@@ -444,7 +444,7 @@ impl<'a> ApplyState<'a> {
         self.outcomes.insert(index, (outcome, took));
     }
 
-    /// Closes the changes that the end of the loop left: stopped in the middle, or never started.
+    /// Sets the outcomes of changes that the loop left unfinished or not started.
     fn close(&mut self, events: &mut impl FnMut(Event)) {
         for index in self.scheduler.running() {
             self.scheduler.interrupted(index);

@@ -1,11 +1,12 @@
-//! One apply of a stack at a time: a lock in the record's ConfigMap, renewed while an apply runs. One that is not renewed any
-//! more is taken over, so that a killed apply locks nobody out. The clocks of two machines are not compared: whoever wants
-//! the lock watches whether it is renewed.
+//! One apply of a stack at a time: a lock in the record's ConfigMap, renewed while an apply runs. A lock that is no longer
+//! renewed can be taken over, so that a killed apply blocks nobody. The clocks of two machines are never compared: an apply that
+//! wants the lock watches if it is renewed.
 //!
-//! Lock and record are one object, so that the record can be written under the version that was last seen with our lock on
-//! it: whoever lost the lock cannot write the record any more. All other writes cannot be bound to that version, and
-//! are sent only while [`Lock::may_send`] says that nobody else can have the lock. Not a `Lease` (`coordination.k8s.io/v1`): a
-//! write in Kubernetes is conditional on its own object alone, and a Lease has no fencing (client-go says so of leader election).
+//! Lock and record are the same object. So a write of the record is conditional on the resourceVersion at which this apply last
+//! held the lock: an apply that has lost the lock can no longer write the record. Other writes cannot be conditional on that
+//! version. They are sent only while [`Lock::may_send`] says that nobody else can have the lock. It is not a `Lease`
+//! (`coordination.k8s.io/v1`): a Kubernetes write can be conditional only on its own object, and a Lease has no fencing
+//! (client-go says so about leader election).
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,50 +18,50 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use live::record::{applied_by, ensure_namespace, holds_record};
+use live::record::{ensure_namespace, forced_apply, holds_record};
 use live::retry::{self, RetryDecision, RetryPolicy, RetryReason, RetryState};
 use live::{ApiError, ErrorClass, LiveApi, MANAGER as RECORDS, Request};
 use model::record::{NAMESPACE, Record};
 use model::resource::{Api, Method, ObjectId, Owner};
 
-/// The annotation that holds it.
+/// The annotation with the lock.
 const ANNOTATION: &str = "dask-infra.dev/lock";
 /// The field manager of the lock: the record has its own.
 const MANAGER: &str = "dask-infra-lock";
-/// How often it is renewed, and how long one renewal may take.
+/// How often the lock is renewed, and how long a renewal may take.
 const RENEW_INTERVAL: Duration = Duration::from_secs(5);
-/// How long after its last renewal it holds.
+/// How long the lock holds after its last renewal.
 const TTL: Duration = Duration::from_secs(15);
-/// How long after its last renewal was sent something else may be sent: others may take it from [`TTL`] on, and what is
-/// under way by then should have arrived.
+/// How long after sending the last renewal other writes may be sent. Another apply can take the lock after [`TTL`]; writes should
+/// have arrived by then.
 const TTL_SAFE: Duration = Duration::from_secs(10);
-/// How long a namespace that is being deleted is waited for.
+/// How long to wait for a namespace that is being deleted.
 const NAMESPACE_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often somebody who wants it looks whether it is renewed, and how soon a renewal that failed is tried again.
+/// How often an apply that waits for the lock reads it, and the pause before a failed renewal is retried.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// How often a write is tried again because somebody wrote the ConfigMap in between.
+/// How often a write is retried because the ConfigMap was written in between.
 const MAX_RACES: usize = 5;
 
-/// The process that applies, or wants to.
+/// The process that holds the lock or wants to take it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     /// `ann@laptop`.
     pub who: String,
-    /// The process.
+    /// The process id.
     pub pid: u32,
-    /// An identifier that tells the process from every other one, where the system provides it.
+    /// An identifier that distinguishes the process from all others, if the system provides one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<String>,
 }
 
-/// Answers to whether a process of this machine still runs.
+/// Answers to the question if a process still runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// It does.
+    /// It runs.
     Yes,
     /// It has ended.
     No,
-    /// It is another machine's, or the system does not say.
+    /// It is on another machine, or the system does not tell.
     Unknown,
 }
 
@@ -68,11 +69,11 @@ pub enum Liveness {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Entry {
     holder: Holder,
-    /// RFC 3339 time of the holder's clock.
+    /// When the lock was taken: RFC 3339, by the holder's clock.
     since: String,
-    /// Counts renewals.
+    /// The number of renewals.
     renewed: u64,
-    /// Seconds that it holds without being renewed.
+    /// Seconds for which it holds without a renewal.
     seconds: u64,
 }
 
@@ -93,42 +94,43 @@ impl fmt::Display for Entry {
 
 #[derive(Clone, Debug)]
 pub struct LockOptions {
-    /// The process that wants it.
+    /// The process that takes the lock.
     pub holder: Holder,
     /// Finds out if the process of a holder still runs.
     pub liveness: fn(&str) -> Liveness,
-    /// True to break the lock of another holder.
+    /// True to break another holder's lock.
     pub force: bool,
-    /// The time that the lock gets.
+    /// The current time, for the lock.
     pub now: fn() -> jiff::Timestamp,
-    /// Time since some moment; it must go on while the machine sleeps.
+    /// A monotonic clock that also advances while the machine sleeps.
     pub clock: fn() -> Duration,
 }
 
 /// Errors of taking the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockError {
-    /// Another apply holds it; who and since when.
+    /// Another apply holds it: who, and since when.
     HeldByOther(String),
     /// It cannot be read or written.
     Failed(String),
 }
 
-/// Reactions to a stack without a ConfigMap that a lock could stand in.
+/// Reactions if the ConfigMap for the lock does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IfMissing {
     /// Create it.
     Create,
-    /// Go on without a lock.
+    /// Continue without a lock.
     Skip,
 }
 
-/// Reasons why no write may be sent.
+/// Reasons why writes are blocked.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SendBlocked {
     /// The lock is lost; to whom.
     LockLost(String),
-    /// It was last renewed so long ago that somebody else may take it, and why it could not be. Renewing goes on.
+    /// The last renewal was so long ago that another apply may take the lock: the time since, and the error of the last renewal.
+    /// Renewing continues.
     LockUnsure(Duration, Option<ApiError>),
 }
 
@@ -146,22 +148,22 @@ struct HeldLock {
     entry: Entry,
     version: Option<String>,
     uid: Option<String>,
-    /// True if the ConfigMap holds the lock and no record.
+    /// True if the ConfigMap contains the lock but no record.
     only_lock: bool,
 }
 
-/// States of the lock as last known.
+/// The last known state of the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum LockState {
     /// Not taken.
     NotTaken,
-    /// Held by this apply; the time of the clock when the last renewal was sent.
+    /// This apply holds it. The value is the time of the clock when the last renewal was sent.
     Held(Duration),
-    /// Another's.
+    /// Another holder took it.
     Lost(String),
 }
 
-/// The lock of a stack, held or not yet.
+/// The lock of a stack. It need not be held yet.
 pub struct Lock {
     api: Arc<dyn LiveApi>,
     place: ObjectId,
@@ -170,12 +172,12 @@ pub struct Lock {
     state: watch::Sender<LockState>,
     /// The error of the last renewal; `None` after one that succeeded.
     last_error: Mutex<Option<ApiError>>,
-    /// True if the object that holds the lock may be deleted before the lock is released.
+    /// True if the ConfigMap with the lock may be deleted before the lock is released.
     expect_deletion: AtomicBool,
 }
 
 impl Lock {
-    /// Nothing is asked yet.
+    /// Creates the lock without taking it.
     pub fn new(api: Arc<dyn LiveApi>, owner: &Owner, options: LockOptions) -> Self {
         let (place, state) = (Record::object(&owner.stack), watch::Sender::new(LockState::NotTaken));
         Self {
@@ -189,10 +191,10 @@ impl Lock {
         }
     }
 
-    /// Takes it, unless it is held already. Without a ConfigMap that it could stand in, it is made or there is no lock.
+    /// Takes the lock, unless it is held already. `missing` says what happens if the ConfigMap does not exist.
     ///
     /// # Errors
-    /// Another apply holds it or took it from us, or it cannot be read or written.
+    /// Another apply holds it or has taken it, or it cannot be read or written.
     pub async fn take(&self, missing: IfMissing) -> Result<(), LockError> {
         if let LockState::Lost(who) = &*self.state.borrow() {
             return Err(LockError::HeldByOther(who.clone()));
@@ -235,7 +237,7 @@ impl Lock {
             if is_race(&error) {
                 races += 1;
             } else {
-                match tries.after(&self.write_request(&mine), &error, false, start.elapsed()) {
+                match tries.decide(&self.write_request(&mine), &error, false, start.elapsed()) {
                     // It may have been done: then the next look finds our own entry.
                     RetryDecision::Again {
                         reason: RetryReason::Lost | RetryReason::Unavailable,
@@ -264,10 +266,10 @@ impl Lock {
         }
     }
 
-    /// Returns `Ok` if something may be sent now: nobody else can have the lock yet, or there is none.
+    /// Returns `Ok` if writes may be sent now: nobody else can have the lock, or no lock is used.
     ///
     /// # Errors
-    /// Why not.
+    /// Why writes are blocked.
     pub fn may_send(&self) -> Result<(), SendBlocked> {
         match &*self.state.borrow() {
             LockState::NotTaken => Ok(()),
@@ -320,7 +322,7 @@ impl Lock {
         }
     }
 
-    /// Renews the lock once. Returns true if that succeeded, or there is none to renew.
+    /// Renews the lock once. Returns true if that succeeded, or the lock is not held.
     async fn renew_once(&self) -> bool {
         for _ in 0..MAX_RACES {
             let Some(mine) = self.next_entry() else { return true };
@@ -360,7 +362,8 @@ impl Lock {
         self.last_error.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Our entry as the next renewal writes it. Each try counts, as one that seems lost may be seen by others.
+    /// Returns the entry that the next renewal writes. Its number rises with each try, because even a try without a reply may
+    /// have been stored.
     fn next_entry(&self) -> Option<HeldLock> {
         let mut held = self.held();
         let mine = held.as_mut()?;
@@ -368,15 +371,15 @@ impl Lock {
         Some(mine.clone())
     }
 
-    /// Writes the record's first ConfigMap, as long as the lock is ours.
+    /// Writes the record's first ConfigMap, if this apply still holds the lock.
     ///
     /// # Errors
     /// The lock is lost, or the request failed.
-    pub async fn write(&self, config_map: &Value, patience: RetryPolicy) -> Result<(), RecordWriteError> {
-        self.send_if_held(patience, |mine| {
+    pub async fn write(&self, config_map: &Value, policy: RetryPolicy) -> Result<(), RecordWriteError> {
+        self.send_if_held(policy, |mine| {
             let mut body = config_map.clone();
             bind(&mut body, mine);
-            applied_by(self.place.path(), body, RECORDS)
+            forced_apply(self.place.path(), body, RECORDS)
         })
         .await
         .map(|()| {
@@ -386,7 +389,7 @@ impl Lock {
         })
     }
 
-    /// Deletes the record's first ConfigMap, and with it the lock, as long as that is ours.
+    /// Deletes the record's first ConfigMap, and the lock with it, if this apply still holds the lock.
     ///
     /// # Errors
     /// The lock is lost, or the request failed.
@@ -399,18 +402,19 @@ impl Lock {
         Ok(())
     }
 
-    /// Notes that this apply is about to delete the object that holds the lock: a renewal that finds nothing has not lost it.
+    /// Declares that this apply is about to delete the ConfigMap with the lock. A renewal that does not find it then does not
+    /// count as a loss.
     pub fn expect_deletion(&self) {
         self.expect_deletion.store(true, Ordering::Relaxed);
     }
 
-    /// Sends a write that holds only for the ConfigMap as it was last seen with our lock on it.
+    /// Sends a write that is conditional on the version of the ConfigMap at which this apply last held the lock.
     async fn send_if_held(
         &self,
-        patience: RetryPolicy,
+        policy: RetryPolicy,
         request: impl Fn(&HeldLock) -> Request,
     ) -> Result<(), RecordWriteError> {
-        let (mut tries, start, mut races) = (RetryState::new(patience), Instant::now(), 0);
+        let (mut tries, start, mut races) = (RetryState::new(policy), Instant::now(), 0);
         loop {
             let mine = self.held().clone();
             let Some(mine) = mine else {
@@ -433,7 +437,7 @@ impl Lock {
                 }
                 continue;
             }
-            match tries.after(&request, &error, false, start.elapsed()) {
+            match tries.decide(&request, &error, false, start.elapsed()) {
                 RetryDecision::Again { after, .. } => tokio::time::sleep(after).await,
                 RetryDecision::GiveUp => return Err(RecordWriteError::Failed(error)),
             }
@@ -451,7 +455,7 @@ impl Lock {
                 false => {
                     let mut body = self.body(json!({}));
                     bind(&mut body, &mine);
-                    applied_by(self.place.path(), body, MANAGER)
+                    forced_apply(self.place.path(), body, MANAGER)
                 }
             };
             match self.api.send(request).await {
@@ -465,8 +469,7 @@ impl Lock {
         self.forget();
     }
 
-    /// Abandons the lock, as its cluster is about to be deleted: it guards nothing any more, and is taken again in
-    /// the cluster that comes next.
+    /// Abandons the lock, because its cluster is about to be deleted. It is taken again in a new cluster.
     pub fn forget(&self) {
         *self.held() = None;
         self.state.send_if_modified(|state| match state {
@@ -478,7 +481,7 @@ impl Lock {
         });
     }
 
-    /// Checks that the lock is still held although the ConfigMap was written: the record is written there too.
+    /// Checks if the lock is still held after a conflict: the ConfigMap also changes when the record is written.
     async fn check(&self, mine: &HeldLock) -> LockCheck {
         let Ok(live) = self.read_once().await else { return LockCheck::Unknown };
         let who = match live.as_ref().and_then(entry_of) {
@@ -506,7 +509,7 @@ impl Lock {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes the version that a write of ours led to.
+    /// Stores the version that a write of this apply resulted in.
     fn note_version(&self, mine: &HeldLock, reply: &Value) {
         if let Some(held) = self.held().as_mut().filter(|held| held.version == mine.version) {
             held.version = version_of(reply);
@@ -533,12 +536,12 @@ impl Lock {
         })
     }
 
-    /// Returns the write of our entry.
+    /// Returns the request that writes this apply's entry.
     fn write_request(&self, mine: &HeldLock) -> Request {
         let text = serde_json::to_string(&mine.entry).unwrap_or_default();
         let mut body = self.body(json!({ ANNOTATION: text }));
         bind(&mut body, mine);
-        applied_by(self.place.path(), body, MANAGER)
+        forced_apply(self.place.path(), body, MANAGER)
     }
 
     fn delete_request(&self, mine: &HeldLock) -> Request {
@@ -551,7 +554,7 @@ impl Lock {
         Request { api, method, path: self.place.path(), body: Some(body) }
     }
 
-    /// The first write of an entry, with the namespace when that is missing.
+    /// Writes an entry for the first time, and creates the namespace if it is missing.
     async fn create(&self, mine: &HeldLock) -> Result<Value, ApiError> {
         // Of the last destroy the namespace may still be on its way out.
         let first = match self.api.send(self.write_request(mine)).await {
@@ -578,8 +581,8 @@ enum LockCheck {
     Unknown,
 }
 
-/// Makes a write fail unless the ConfigMap is the one that was last seen. Its uid keeps an apply of something that is gone
-/// from making it anew.
+/// Makes a write fail unless the ConfigMap is the one that was last read. The uid prevents the write from creating a deleted
+/// ConfigMap again.
 fn bind(body: &mut Value, mine: &HeldLock) {
     for (name, value) in [("resourceVersion", &mine.version), ("uid", &mine.uid)] {
         if let Some(value) = value {
@@ -607,8 +610,8 @@ fn is_race(error: &ApiError) -> bool {
     matches!(error.class, ErrorClass::Conflict | ErrorClass::AlreadyExists)
 }
 
-/// Returns who applies a stack, and whether that is certain: a process of another machine may have ended. `None` when nobody
-/// does, or no lock can be read.
+/// Returns who is applying a stack, and true if that is certain: a process on another machine may have ended. `None` if nobody
+/// is, or the lock cannot be read.
 pub async fn running(
     api: &dyn LiveApi,
     owner: &Owner,
@@ -643,7 +646,7 @@ mod tests {
         FIRST.with(Instant::elapsed)
     }
 
-    /// One ConfigMap behind the API: what matters of it are its annotation and its version.
+    /// A fake API with one ConfigMap, of which only the annotation and the version matter.
     #[derive(Default)]
     struct StoredConfigMap(StdMutex<(Option<String>, u64)>);
 
@@ -688,7 +691,7 @@ mod tests {
         }
     }
 
-    /// A shelf whose namespace is being deleted while so many writes are refused.
+    /// A [`StoredConfigMap`] whose namespace is being deleted: this many writes are refused.
     struct Leaving(StoredConfigMap, StdMutex<u32>);
 
     impl LiveApi for Leaving {

@@ -36,7 +36,7 @@ impl<'p> OperationPath<'p> {
     }
 }
 
-/// Returns a running operation on the cluster of a path, or on exactly the resource at `target`.
+/// Returns an operation that is running on the cluster of a path, or exactly on the resource at `target`.
 pub async fn running_operation(api: &dyn LiveApi, path: &str, target: Option<&str>) -> Option<Value> {
     let place = OperationPath::parse(path)?;
     let list = Request::get(Api::Gke, format!("/v1/{}/operations", place.parent));
@@ -54,8 +54,8 @@ pub async fn running_operation(api: &dyn LiveApi, path: &str, target: Option<&st
     found.cloned()
 }
 
-/// Describes an operation as what GKE is doing: `creating a node pool`. A type that is not known here stands as it is.
-/// Source: `Operation.Type` of the API, container v1.
+/// Describes what GKE does in an operation: `creating a node pool`. An unknown type is shown unchanged. Source: `Operation.Type`
+/// of the API, container v1.
 pub fn describe(operation: &Value) -> String {
     let known = match operation["operationType"].as_str().unwrap_or_default() {
         "CREATE_CLUSTER" => "creating the cluster",
@@ -81,7 +81,7 @@ pub fn describe(operation: &Value) -> String {
     known.to_owned()
 }
 
-/// Returns how far GKE is with an operation: what it is about is printed beside it.
+/// Returns the progress of an operation as a text without its subject, which is printed beside it.
 pub fn stage(status: &str) -> String {
     match status {
         "PENDING" => "GKE has not started it yet".to_owned(),

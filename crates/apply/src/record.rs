@@ -1,8 +1,9 @@
-//! The record in the cluster, written twice an apply: the intent before the first write to any API, once there is a cluster
-//! that it can stand in, the outcome at the end; and once more when a check passed. A crash between loses nothing, as the
-//! intent holds what was and what is to be. Its first ConfigMap is written under the lock that is in it.
+//! The record in the cluster. An apply writes it twice, and once more for each check that passes. The intent is written before
+//! the first write to any API, or as soon as there is a cluster. The outcome is written at the end. A crash in between loses
+//! nothing, as the intent has both the old and the new state. The first ConfigMap is written under the lock that it contains.
 //!
-//! The write after a check is for an apply that is killed later: it must not need the GPU again that its workers now hold.
+//! The write after a check matters if the apply is killed later: the next apply must not need to rerun the check, whose GPU is
+//! now used by workers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::failure::failed;
 use crate::lock::{IfMissing, Lock, LockError, RecordWriteError};
 use crate::record_error::RecordError;
 use kinds::kind::StopEffect;
-use live::record::{self, RecordContent, StoredRecord, applied_by, ensure_namespace, namespace_path};
+use live::record::{self, RecordContent, StoredRecord, ensure_namespace, forced_apply, namespace_path};
 use live::retry::{self, RetryPolicy};
 use live::{ApiError, ErrorClass, LiveApi, MANAGER, Request};
 use model::address::Address;
@@ -31,13 +32,13 @@ pub type Outcomes = BTreeMap<usize, (Outcome, Duration)>;
 /// The shortest creation time that is worth a note.
 const SHORTEST_NOTED: Duration = Duration::from_secs(10);
 
-/// How far a change came, as far as the record cares.
+/// The progress of a change, as far as the record needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Not known yet, or half done: what it makes and what it deletes may both be there.
+    /// Unknown or half done: the resources that it creates and the ones that it deletes may exist.
     Open,
     Done,
-    /// Never begun.
+    /// Not started.
     Untouched,
 }
 
@@ -54,23 +55,23 @@ impl Progress {
     }
 }
 
-/// The writer of the record. It knows the record before an apply, and writes the intent once for all changes.
+/// The writer of the record. It has the record from before the apply, and writes the intent once for all changes.
 pub struct RecordWriter<'a> {
     plan: &'a Plan,
     api: &'a dyn LiveApi,
     now: fn() -> jiff::Timestamp,
     intent: OnceCell<Result<Option<Record>, IntentError>>,
-    /// Checks that passed in this apply, and what it made that is made once.
+    /// Completions of this apply: checks that passed and run-once resources that were created.
     passed: Mutex<Completions>,
-    /// Things that are created once, and whose request is under way or was lost.
+    /// Run-once resources whose request is in progress or whose reply was lost.
     creating: Mutex<BTreeSet<Identity>>,
-    /// Things that did not get their machines by their first way in this apply.
+    /// Pools that did not get their machines with their first capacity option in this apply.
     capacity_used: Mutex<Vec<CapacityUsed>>,
-    /// Further ConfigMaps that hold the record now.
+    /// Further ConfigMaps of the current record.
     parts: Mutex<Vec<ObjectId>>,
-    /// Keeps other applies of the stack away.
+    /// The lock of the stack.
     lock: Option<Arc<Lock>>,
-    /// True if no other apply can have written the record since the plan was made.
+    /// True if the plan was made under the lock: no other apply can have written the record since.
     planned_under_lock: bool,
 }
 
@@ -82,15 +83,15 @@ struct IntentError {
 
 enum IntentFailure {
     Lock(LockError),
-    /// Another apply recorded what it did after the plan was made.
+    /// Another apply has written the record since the plan was made.
     Stale,
 }
 
-/// Kinds listed at a time when it is asked what is left in the namespace of records.
+/// The number of parallel LISTs when the namespace of records is checked for other objects.
 const PARALLELISM: usize = 16;
 
 impl<'a> RecordWriter<'a> {
-    /// Nothing is read or written yet. A lock that is held was held when the plan was made.
+    /// Creates the writer without reading or writing. If the lock is held already, the plan was made under it.
     pub fn new(
         plan: &'a Plan,
         api: &'a dyn LiveApi,
@@ -111,10 +112,10 @@ impl<'a> RecordWriter<'a> {
         }
     }
 
-    /// Makes sure that the intent is written, before a change writes.
+    /// Writes the intent before the first write of any change.
     ///
     /// # Errors
-    /// It cannot be written: the first change fails, the others are skipped because of it.
+    /// The intent cannot be written: the first change fails, and the others are skipped because of it.
     pub async fn intent(&self, change: &Address) -> Result<(), Outcome> {
         if !keeps_record(self.plan) {
             return Ok(());
@@ -164,11 +165,10 @@ impl<'a> RecordWriter<'a> {
         }
     }
 
-    /// Notes a pass in the intent at once: what follows the check may take the GPUs that it would need to
-    /// run again.
+    /// Writes a completion into the record at once: successors of the check may take the GPUs that a rerun would need.
     ///
     /// # Errors
-    /// In words for the user; the pass still counts for this apply.
+    /// The error as a text for the user. For this apply, the check still counts as passed.
     pub async fn note_pass(&self, thing: &Identity, digest: &str) -> Result<(), String> {
         // Held while writing, so that the last write has all completions.
         let mut completed = self.passed.lock().await;
@@ -177,11 +177,10 @@ impl<'a> RecordWriter<'a> {
         self.update_intent(&completed).await
     }
 
-    /// Records that a run-once resource is about to be created: if this process dies now, nobody knows whether it
-    /// was.
+    /// Records that a run-once resource is about to be created: if this process is killed now, it is unknown if it was.
     ///
     /// # Errors
-    /// In words for the user; then it must not be made.
+    /// The error as a text for the user. The resource must not be created then.
     pub async fn note_creation(&self, thing: &Identity) -> Result<(), String> {
         let completed = self.passed.lock().await;
         if self.creating.lock().await.insert(thing.clone()) {
@@ -191,18 +190,19 @@ impl<'a> RecordWriter<'a> {
         }
     }
 
-    /// Removes the note that a resource is about to be created: it was refused, and nothing was created.
+    /// Removes the entry that a resource is about to be created, because the API refused the request.
     pub async fn drop_creation(&self, thing: &Identity) {
         self.creating.lock().await.remove(thing);
     }
 
-    /// Notes the capacity option that a resource got its machines by, and those tried before; it is written with the outcome.
+    /// Remembers the capacity option that a pool got its machines with, and the options tried before. It is written with the
+    /// outcome.
     pub async fn note_capacity_used(&self, thing: &Identity, option: &str, tried: Vec<Tried>) {
         let used = CapacityUsed { identity: thing.clone(), option: option.to_owned(), tried };
         self.capacity_used.lock().await.push(used);
     }
 
-    /// Adds the capacity options of this apply to the record, and those of before that still hold.
+    /// Adds the capacity options of this apply to the record, and earlier ones that are still valid.
     async fn add_capacity_used(
         &self,
         record: &mut Record,
@@ -246,10 +246,10 @@ impl<'a> RecordWriter<'a> {
         written.map_err(|why| RecordError::from(why).to_string())
     }
 
-    /// Writes what the apply did; deletes the record when nothing of the stack is left.
+    /// Writes the outcome of the apply, or deletes the record if nothing of the stack is left.
     ///
     /// # Errors
-    /// The intent stays, which names all that may be there.
+    /// The outcome cannot be written. The intent remains, which lists everything that may exist.
     pub async fn outcome(&self, outcomes: &Outcomes, completed: &Completions) -> Result<(), RecordError> {
         if !keeps_record(self.plan) {
             return Ok(());
@@ -328,7 +328,7 @@ impl<'a> RecordWriter<'a> {
         }
     }
 
-    /// Returns the resources that are being started and have not been seen there: an apply that is repeated goes on with them.
+    /// Returns the resources that are being started and were not found live yet: the next apply continues with them.
     fn starting(&self, phase: &Phase<'_>) -> BTreeSet<Identity> {
         let is_there = |thing: &Identity| match phase {
             Phase::Intent { completed } => completed.contains_key(thing),
@@ -346,7 +346,8 @@ impl<'a> RecordWriter<'a> {
         starting.filter(|thing| !is_there(thing)).cloned().collect()
     }
 
-    /// Returns resources that are created once and may have been already. Live ones were, and those created now are noted again.
+    /// Returns the run-once resources that may or may not have been created. Live ones have been, and ones that are created now
+    /// are added again.
     fn creation_begun(
         &self,
         old: Option<&Record>,
@@ -364,8 +365,8 @@ impl<'a> RecordWriter<'a> {
         create_once_pending
     }
 
-    /// Returns what exists after the apply. A resource that the plan read and that is neither live nor desired was not deleted by
-    /// this apply. Things that the plan did not read may be live.
+    /// Returns what exists after the apply. A resource that the plan read and that was neither live nor desired is left out. A
+    /// resource that the plan did not read may exist.
     fn remaining(
         &self,
         before: &[Entry],
@@ -385,10 +386,9 @@ impl<'a> RecordWriter<'a> {
     }
 
     /// Reads the record as it was before this apply.
-    async fn read_record(&self, patience: RetryPolicy) -> Result<Option<Record>, String> {
+    async fn read_record(&self, policy: RetryPolicy) -> Result<Option<Record>, String> {
         let record_id = Record::object(&self.plan.owner.stack);
-        let found =
-            record::fetch(self.api, &record_id, patience).await.map_err(|error| error.with_remedy())?;
+        let found = record::fetch(self.api, &record_id, policy).await.map_err(|error| error.with_remedy())?;
         let StoredRecord::Record(stored) = found else { return Ok(None) };
         let RecordContent { record, parts } = *stored;
         *self.parts.lock().await = parts;
@@ -403,17 +403,17 @@ impl<'a> RecordWriter<'a> {
         Ok(Some(record))
     }
 
-    /// The first ConfigMap comes last: it is what makes the others count. Whoever lost the lock cannot write it, and
-    /// deletes no part.
-    async fn write(&self, record: &Record, patience: RetryPolicy) -> Result<(), RecordWriteError> {
+    /// Writes the ConfigMaps of the record. The first one is written last, because it makes the others valid. Without the lock it
+    /// cannot be written, and no part is deleted.
+    async fn write(&self, record: &Record, policy: RetryPolicy) -> Result<(), RecordWriteError> {
         let mut held = self.parts.lock().await;
         let packed = record::pack(record);
         let count = packed.len();
         for (number, (record_id, config_map)) in (1..).zip(&packed) {
             match &self.lock {
-                Some(lock) if number == count => lock.write(config_map, patience).await?,
+                Some(lock) if number == count => lock.write(config_map, policy).await?,
                 Some(_) | None => {
-                    let written = self.write_one(record_id, config_map, patience).await;
+                    let written = self.write_one(record_id, config_map, policy).await;
                     written.map_err(RecordWriteError::Failed)?;
                 }
             }
@@ -432,23 +432,23 @@ impl<'a> RecordWriter<'a> {
         &self,
         record_id: &ObjectId,
         config_map: &Value,
-        patience: RetryPolicy,
+        policy: RetryPolicy,
     ) -> Result<(), ApiError> {
-        let write = || applied_by(record_id.path(), config_map.clone(), MANAGER);
-        match retry::send(self.api, write(), patience).await {
+        let write = || forced_apply(record_id.path(), config_map.clone(), MANAGER);
+        match retry::send(self.api, write(), policy).await {
             Ok(_) => Ok(()),
             Err(error) if error.class == ErrorClass::NotFound && !error.is_unknown_path() => {
                 // The namespace is not there; the platform team may make it, so it is not made unasked.
-                ensure_namespace(self.api, patience).await?;
-                retry::send(self.api, write(), patience).await.map(drop)
+                ensure_namespace(self.api, policy).await?;
+                retry::send(self.api, write(), policy).await.map(drop)
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Deletes the record, and the namespace when we made it and nothing else is in it. The namespace goes first, while the
-    /// lock is held: from then on nothing is made in it, so that no other apply's lock can go along. Everything goes by its
-    /// uid, as an answer may be lost and another apply may have made its own record before the request is sent again.
+    /// Deletes the record, and its namespace if this program created it and it contains nothing else. The namespace is deleted
+    /// first, while the lock is held. From then on nothing can be created in it, so no other apply's lock is deleted with it. All
+    /// deletes have a uid: if a reply is lost, another apply may have created its own record before the request is sent again.
     async fn remove(&self) -> Result<(), RecordError> {
         let record_id = Record::object(&self.plan.owner.stack);
         let parts = self.parts_by_uid(&record_id).await?;
@@ -468,7 +468,7 @@ impl<'a> RecordWriter<'a> {
         Ok(())
     }
 
-    /// Returns the further ConfigMaps of the record, those of earlier ones too, with their uids.
+    /// Returns the further ConfigMaps of this and of earlier records, with their uids.
     async fn parts_by_uid(&self, record_id: &ObjectId) -> Result<Vec<(ObjectId, String)>, ApiError> {
         let collection = Request::get(Api::Kubernetes, record_id.gvk.collection(Some(NAMESPACE)));
         let left = match retry::send(self.api, collection, RetryPolicy::Read).await {
@@ -484,7 +484,7 @@ impl<'a> RecordWriter<'a> {
         Ok(parts.map(|(name, uid)| (ObjectId { name, ..record_id.clone() }, uid)).collect())
     }
 
-    /// Returns the uid of the namespace of records if this program created it and it holds this record alone.
+    /// Returns the uid of the namespace of records if this program created it and it contains only this record.
     async fn removable_namespace(&self, record_id: &ObjectId) -> Result<Option<String>, ApiError> {
         let stack = &self.plan.owner.stack;
         let own = |object: &ObjectId| {
@@ -493,7 +493,7 @@ impl<'a> RecordWriter<'a> {
         record::removable_namespace(self.api, own, RetryPolicy::Read, PARALLELISM).await
     }
 
-    /// Deletes an object. One that was replaced by now, or is gone, needs no delete.
+    /// Deletes an object. If it is gone or has been replaced meanwhile, nothing is left to do.
     async fn delete(&self, path: String, uid: Option<String>) -> Result<(), ApiError> {
         let body = uid.map(|uid| json!({ "preconditions": { "uid": uid } }));
         let request = Request { api: Api::Kubernetes, method: Method::Delete, path, body };
@@ -513,8 +513,8 @@ pub(crate) fn cluster_change(plan: &Plan) -> Option<(usize, &Change)> {
     plan.changes.iter().enumerate().find(|(_, change)| matches!(change.identity, Identity::Cluster(_)))
 }
 
-/// Nothing is recorded of a plan that has nothing to do or of a stack that manages nothing, nor in a cluster that the plan
-/// deletes.
+/// Returns true if an apply of the plan writes a record. It does not if there is nothing to do, if the stack manages nothing, or
+/// in a cluster that the plan deletes.
 pub(crate) fn keeps_record(plan: &Plan) -> bool {
     let managed = |change: &Change| !matches!(change.identity, Identity::Check(_));
     let something =
@@ -524,7 +524,7 @@ pub(crate) fn keeps_record(plan: &Plan) -> bool {
         && cluster_change(plan).is_none_or(|(_, change)| change.action != Action::Delete)
 }
 
-/// Returns true if there is a cluster to write the outcome into.
+/// Returns true if there is a cluster in which the outcome can be written.
 fn has_cluster(plan: &Plan, outcomes: &Outcomes) -> bool {
     match cluster_change(plan) {
         Some((index, Change { action: Action::Create | Action::Replace, .. })) => {
@@ -538,7 +538,7 @@ fn progress(outcomes: &Outcomes, change: usize) -> Progress {
     outcomes.get(&change).map_or(Progress::Open, |(outcome, _)| Progress::from_outcome(outcome))
 }
 
-/// Returns how long resources took to be created, if that is long enough to be noted.
+/// Returns the seconds that resources took to be created, if that is long enough to be recorded.
 fn durations<'p>(plan: &'p Plan, outcomes: &Outcomes) -> BTreeMap<&'p Identity, u32> {
     let made =
         plan.changes.iter().enumerate().filter(|(index, change)| {
@@ -551,7 +551,7 @@ fn durations<'p>(plan: &'p Plan, outcomes: &Outcomes) -> BTreeMap<&'p Identity, 
     took.collect()
 }
 
-/// Returns the entries with how long their resources took to be created, now or earlier.
+/// Adds to the entries how long their resources took to be created, now or in an earlier apply.
 fn with_durations(entries: Vec<Entry>, before: &[Entry], took: &BTreeMap<&Identity, u32>) -> Vec<Entry> {
     let earlier: BTreeMap<&Identity, u32> =
         before.iter().filter_map(|entry| Some((&entry.identity, entry.took?))).collect();
@@ -559,7 +559,7 @@ fn with_durations(entries: Vec<Entry>, before: &[Entry], took: &BTreeMap<&Identi
     entries.into_iter().map(|entry| Entry { took: known(&entry.identity), ..entry }).collect()
 }
 
-/// Returns what exists after an apply by the progress of each change; if all is open, what may exist.
+/// Returns what exists after an apply, from the progress of each change. If all changes are open, returns what may exist.
 pub fn inventory(plan: &Plan, before: &[Entry], progress: impl Fn(usize) -> Progress) -> Vec<Entry> {
     let mut entries: BTreeMap<Identity, Entry> = BTreeMap::new();
     for entry in before {
@@ -655,7 +655,7 @@ fn change_entry(change: &Change) -> Entry {
     entry_without_fields(&change.address, &change.identity, change.kind)
 }
 
-/// Returns the entry of a resource without the fields that were set.
+/// Returns the entry of a resource without the values last set.
 fn entry_without_fields(address: &Address, identity: &Identity, kind: KindId) -> Entry {
     let (address, identity) = (address.clone(), identity.clone());
     Entry { address, identity, kind: kind.into(), set: Value::Null, ready: None, took: None }
@@ -671,7 +671,8 @@ fn entry(resource: &Resource) -> Entry {
     Entry { set, ..entry_without_fields(address, identity, *kind) }
 }
 
-/// Returns the fields last set on a pool whose nodes are taken away: as before, as edits of what is stopped wait.
+/// Returns the values last set on a pool that is stopped: the earlier ones, because edits of a stopped pool are applied when it
+/// starts.
 fn stopped_fields(resource: &Resource, set: &Value) -> Option<Value> {
     let StopEffect::Empties(empty) = kinds::of(resource.kind).stop_effect else { return None };
     let mut set = Some(set.clone()).filter(Value::is_object)?;
@@ -679,7 +680,7 @@ fn stopped_fields(resource: &Resource, set: &Value) -> Option<Value> {
     Some(set)
 }
 
-/// Returns the hosts on which something of the stack is to be, and those on which something may be left.
+/// Returns the hosts of the stack, and former hosts that may still have resources of it.
 fn hosts(plan: &Plan, left: Option<&Record>) -> Vec<Host> {
     let names: BTreeSet<&str> = plan.desired.iter().flat_map(|resource| host_names(&resource.body)).collect();
     let used = plan.target.hosts.iter().filter(|host| names.contains(host.name.as_str()));
@@ -696,7 +697,7 @@ fn host_names(body: &Value) -> impl Iterator<Item = &str> {
     body["spec"]["hosts"].as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// Returns what may have been set when it is not known which of two was: the new values and what only the old has.
+/// Returns the values that may be set if it is unknown which of two was: the new values, and values that only the old one has.
 fn merged(old: &Value, new: Value) -> Value {
     match (old, new) {
         (Value::Object(old), Value::Object(mut new)) => {
@@ -719,7 +720,7 @@ fn merged(old: &Value, new: Value) -> Value {
     }
 }
 
-/// Returns resources created once that a plan leaves out: where the record is lost, the next one does not know of them.
+/// Returns the run-once resources that a plan leaves out. If the record is lost, a new record would not know them.
 fn left_out_once(plan: &Plan) -> impl Iterator<Item = Identity> {
     let left_out =
         move |resource: &&Resource| !plan.changes.iter().any(|change| change.identity == resource.identity);
@@ -727,8 +728,9 @@ fn left_out_once(plan: &Plan) -> impl Iterator<Item = Identity> {
     once.filter(left_out).map(|resource| resource.identity.clone())
 }
 
-/// Returns completions that still hold, and the new ones. A completion belongs to its resource: what does not touch the resource keeps it, be it left
-/// out, named otherwise, or gone. Things that are made once and are there have one, also when an earlier record was lost.
+/// Returns the completions that are still valid, and the new ones. A completion belongs to a resource: it stays if the resource
+/// is left out of the plan, gets another address, or is deleted outside the stack. A run-once resource that exists gets one even
+/// if an earlier record was lost.
 fn remaining_completions(
     plan: &Plan,
     old: Completions,

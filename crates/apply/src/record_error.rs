@@ -8,7 +8,7 @@ use live::ApiError;
 pub enum RecordError {
     /// The lock is lost; to whom.
     LockLost(String),
-    /// In words for the user.
+    /// Another error, as a text for the user.
     Failed(String),
 }
 

@@ -1,8 +1,8 @@
 //! The changes that may start now: a pure state machine over the changes of a plan. The change with the longest
 //! chain of followers goes first.
 //!
-//! Every change counts what it still waits for and is put into the queue of its lane when that is nothing, so a whole
-//! apply costs its changes and its edges, whatever their number (and a logarithm for the order within a queue).
+//! Every change counts its unfinished predecessors. At zero it enters the queue of its lane. So the cost of a whole apply is
+//! linear in its changes and edges, with a logarithmic factor for the order within a queue.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,38 +10,38 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::resource::{Await, Lane, Step, Until};
 use plan::{Action, Barrier, Change};
 
-/// Node pool changes at once. Source: GKE refuses more than about five operations at a time on a cluster,
-/// and starts some of its own.
+/// The maximum number of concurrent node pool changes. Source: GKE refuses more than about five operations at a time on a
+/// cluster, and starts some of its own.
 pub const POOLS: usize = 4;
 
-/// Where a change or a barrier stands.
+/// The state of a change or a barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Some that it follows are not done.
+    /// Some predecessors are not done.
     Waiting,
     /// It runs.
     Running,
     Done,
     /// It did not succeed.
     Failed,
-    /// It was not started because another (its index) did not succeed.
+    /// It was not started because the change with this index did not succeed.
     Skipped,
     /// It was interrupted.
     Interrupted,
 }
 
-/// The order within a queue: the heaviest chain first, then the order of the plan.
+/// The order within a queue: the heaviest chain of successors first, then the order of the plan.
 type QueueEntry = (Reverse<u32>, usize);
 
 /// Changes that may start as soon as their lane is free.
 #[derive(Debug, Default)]
 struct Ready<'a> {
     objects: BTreeSet<QueueEntry>,
-    /// Changes that wait for others to finish their work. They occupy no lane: they must not hold up the rest for hours.
+    /// Changes that start with an idle wait. They occupy no lane, so that they do not block other changes for hours.
     idle: BTreeSet<QueueEntry>,
     cluster: BTreeSet<QueueEntry>,
     pools: BTreeMap<&'a str, Pool>,
-    /// The first of every pool on which nothing runs.
+    /// The first change of each pool that has no running change.
     heads: BTreeSet<QueueEntry>,
 }
 
@@ -51,34 +51,35 @@ struct Pool {
     is_busy: bool,
 }
 
-/// How much runs in each lane.
+/// The running changes of each lane.
 #[derive(Debug, Default)]
 struct Running {
-    /// Objects, but for those that wait for the work of others.
+    /// The number of running changes of Kubernetes objects, without those in an idle wait.
     objects: usize,
     pools: usize,
     cluster: bool,
 }
 
-/// The changes of a plan and how far they are. Barriers are numbered on after the changes.
+/// The changes of a plan and their states. The indices of barriers continue those of the changes.
 #[derive(Debug)]
 pub struct ChangeScheduler<'a> {
     changes: &'a [Change],
     states: Vec<State>,
-    /// How many predecessors of each one are not done.
+    /// The number of unfinished predecessors of each change and barrier.
     open_predecessors: Vec<usize>,
     followers: Vec<Vec<usize>>,
     weights: Vec<u32>,
     ready: Ready<'a>,
     running: Running,
     parallelism: usize,
-    /// Edges and queue entries looked at so far.
+    /// The number of edges and queue entries that were visited, for tests of the cost.
     #[cfg(test)]
     visits: usize,
 }
 
 impl<'a> ChangeScheduler<'a> {
-    /// Nothing is started; what has no steps counts as done. `parallelism`: Kubernetes changes at once.
+    /// Creates the scheduler without starting anything. Changes without steps count as done. `parallelism` is the maximum number
+    /// of concurrent Kubernetes changes.
     pub fn new(changes: &'a [Change], barriers: &'a [Barrier], parallelism: usize) -> Self {
         let all = changes.iter().map(|change| &change.depends_on);
         let all: Vec<&Vec<usize>> = all.chain(barriers.iter().map(|barrier| &barrier.depends_on)).collect();
@@ -122,7 +123,7 @@ impl<'a> ChangeScheduler<'a> {
         scheduler
     }
 
-    /// Returns the changes that start now, heaviest chain first; they count as running from here on.
+    /// Returns the changes that can start now, the heaviest chain first. They count as running from now on.
     pub fn start(&mut self) -> Vec<usize> {
         let mut started: Vec<QueueEntry> = std::mem::take(&mut self.ready.idle).into_iter().collect();
         while self.running.objects < self.parallelism {
@@ -145,7 +146,8 @@ impl<'a> ChangeScheduler<'a> {
         started
     }
 
-    /// A cluster changes alone; pools side by side, each of them once at a time.
+    /// Takes the next GKE change that can start. A cluster changes alone. Pools change in parallel, but each with only one change
+    /// at a time.
     fn next_gke_change(&mut self) -> Option<QueueEntry> {
         let Self { changes, ready, running, .. } = self;
         if running.cluster {
@@ -174,7 +176,7 @@ impl<'a> ChangeScheduler<'a> {
         self.release_followers(change);
     }
 
-    /// A running change did not succeed: its followers, near and far, are skipped and named.
+    /// Marks a running change as failed. Skips all its direct and indirect successors, and returns them.
     pub fn failed(&mut self, change: usize) -> Vec<usize> {
         self.end(change, State::Failed);
         let mut lost = vec![change];
@@ -202,12 +204,12 @@ impl<'a> ChangeScheduler<'a> {
         self.end(change, State::Interrupted);
     }
 
-    /// Changes that were never started.
+    /// Returns the changes that were not started.
     pub fn waiting(&self) -> Vec<usize> {
         self.all(State::Waiting)
     }
 
-    /// Changes that run.
+    /// Returns the running changes.
     pub fn running(&self) -> Vec<usize> {
         self.all(State::Running)
     }
@@ -216,7 +218,7 @@ impl<'a> ChangeScheduler<'a> {
         (0..self.changes.len()).filter(|change| self.states[*change] == state).collect()
     }
 
-    /// Frees the lane of a change that ran.
+    /// Frees the lane of a change that has ended.
     fn end(&mut self, index: usize, state: State) {
         let ran = std::mem::replace(&mut self.states[index], state) == State::Running;
         let change = &self.changes[index];
@@ -234,7 +236,7 @@ impl<'a> ChangeScheduler<'a> {
         }
     }
 
-    /// Counts one open change less for all followers of a finished change.
+    /// Lowers the number of open predecessors of all successors of a finished change.
     fn release_followers(&mut self, index: usize) {
         let mut done = vec![index];
         while let Some(index) = done.pop() {
@@ -252,7 +254,7 @@ impl<'a> ChangeScheduler<'a> {
         }
     }
 
-    /// Puts a change into the queue of its lane. A barrier has nothing to do: it is done, and given back.
+    /// Puts a change into the queue of its lane. A barrier has nothing to do, so it is marked as done and returned.
     fn enqueue(&mut self, index: usize) -> Option<usize> {
         let Some(change) = self.changes.get(index) else {
             self.states[index] = State::Done;
@@ -279,17 +281,17 @@ impl<'a> ChangeScheduler<'a> {
     }
 }
 
-/// Returns true if there is anything to do for a change. A kept resource may still be waited for.
+/// Returns true if a change has steps. Even a kept resource may have a wait.
 pub fn has_work(change: &Change) -> bool {
     !change.steps.is_empty() || change.action != Action::Keep
 }
 
-/// Returns true if a change begins with a wait for the work of others.
+/// Returns true if a change starts with an idle wait.
 fn waits_for_idle(change: &Change) -> bool {
     matches!(change.steps.first(), Some(Step::Await(Await { until: Until::Idle, .. })))
 }
 
-/// GKE takes minutes where Kubernetes takes seconds.
+/// Returns the weight of a change: GKE takes minutes, Kubernetes takes seconds.
 fn weight(change: &Change) -> u32 {
     match (has_work(change), &change.lane) {
         (false, _) => 0,
@@ -298,8 +300,8 @@ fn weight(change: &Change) -> u32 {
     }
 }
 
-/// Returns the weight of the longest chain that begins at each one, the last in a chain first. A change in a circle or before one
-/// weighs nothing: such a plan is not applied to its end anyway.
+/// Returns for each change the weight of the heaviest chain that starts with it, computed from the ends of the chains. A change
+/// in a cycle or before one weighs nothing: such a plan cannot be completed anyway.
 fn weights(own: impl Fn(usize) -> u32, depends_on: &[&Vec<usize>], followers: &[Vec<usize>]) -> Vec<u32> {
     let mut weights = vec![0; depends_on.len()];
     let mut open: Vec<usize> = followers.iter().map(Vec::len).collect();

@@ -115,7 +115,7 @@ fn a_barrier_is_passed_when_all_before_it_are_done_and_falls_with_one_of_them() 
     assert!(scheduler.waiting().is_empty());
 }
 
-/// The scheduler's rules in plain form: every change is asked again at each step, and every pair is an edge.
+/// The scheduler's rules in a simple form: every step checks every change, and every pair is an edge.
 struct Plain<'a> {
     changes: &'a [Change],
     depends_on: Vec<Vec<usize>>,
@@ -141,7 +141,7 @@ impl<'a> Plain<'a> {
         plain
     }
 
-    /// Followers stand later in the list.
+    /// Successors come later in the list.
     fn weight(&self, index: usize) -> u32 {
         let followers = (0..self.changes.len()).filter(|other| self.depends_on[*other].contains(&index));
         weight(&self.changes[index]) + followers.map(|other| self.weight(other)).max().unwrap_or(0)
@@ -209,8 +209,8 @@ fn drawn() -> impl Strategy<Value = (Vec<Drawn>, Vec<Vec<prop::sample::Index>>)>
     (prop::collection::vec(change, 1..16), prop::collection::vec(prop::collection::vec(index(), 1..4), 0..3))
 }
 
-/// Edges go from the first to the later in the list, so that nothing waits for itself; a barrier is followed only by what
-/// stands after all that it follows.
+/// Edges lead from earlier to later changes in the list, so that there are no cycles. The successors of a barrier come after all
+/// its predecessors.
 fn plan_of(rows: &[Drawn], barriers: &[Vec<prop::sample::Index>]) -> (Vec<Change>, Vec<Barrier>) {
     let barriers: Vec<Barrier> = barriers
         .iter()
@@ -252,8 +252,8 @@ fn idle(change: &Change) -> Step {
 }
 
 proptest! {
-    /// Whatever can run runs, in the same order; no lane has more than it may; a failure skips those that wait for it, near
-    /// and far, and no others; and at the end nothing is left that could have been done.
+    /// Checks that the scheduler starts the same changes in the same order as the simple form. No lane exceeds its limit, a
+    /// failure skips exactly its direct and indirect successors, and at the end no change is left that could have run.
     #[test]
     fn it_does_as_the_plain_rules_say(
         (rows, barriers) in drawn(),

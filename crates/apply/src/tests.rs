@@ -1,4 +1,4 @@
-//! The coordinator against a world of scripted replies, on tokio's paused clock.
+//! An apply against scripted replies, on tokio's paused clock.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -33,7 +33,7 @@ mod watches;
 type Reply = Result<Value, ApiError>;
 type Answer = Box<dyn Fn(&Request, usize) -> Reply + Send + Sync>;
 
-/// Answers by `METHOD path` and how often that was asked before; what it has no line for is not there.
+/// Answers by `METHOD path` and the number of earlier requests of that kind. A path without a line does not exist.
 struct Fake {
     answers: Vec<(&'static str, Answer)>,
     asked: Mutex<Vec<Request>>,
@@ -47,7 +47,7 @@ impl Fake {
         }
     }
 
-    /// Creates the first line whose text begins the request's title answers.
+    /// Adds a line. The first line whose text is a prefix of the request's title answers the request.
     fn on(mut self, title: &'static str, answer: Answer) -> Self {
         self.answers.insert(0, (title, answer));
         self
@@ -104,7 +104,7 @@ fn refuses(class: ErrorClass, message: &'static str) -> Answer {
     Box::new(move |request, _| Err(refused(request, class, message)))
 }
 
-/// Returns one reply after the other; the last one stays.
+/// Returns an answer that gives one reply after another, and then repeats the last one.
 fn in_turn(replies: Vec<Result<Value, (ErrorClass, &'static str)>>) -> Answer {
     Box::new(move |request, before| {
         let reply = replies.get(before).or(replies.last()).cloned();
@@ -323,7 +323,7 @@ async fn an_object_that_others_made_is_not_taken_over() {
     }
 }
 
-/// Returns a drift that is taken back, at the version that was planned.
+/// Runs an apply that reverts drift, at the version that was planned.
 async fn takes_back(
     answers: Vec<Result<Value, (ErrorClass, &'static str)>>,
     live: Value,
@@ -404,7 +404,7 @@ async fn a_version_that_moved_is_looked_at_again_and_what_the_plan_relies_on_dec
     }
 }
 
-/// GKE's `409 ABORTED` says that something else was under way, not that the pool is there.
+/// GKE's `409 ABORTED` means that another operation was running, not that the pool exists.
 #[tokio::test(start_paused = true)]
 async fn a_create_that_was_refused_while_nothing_is_there_is_sent_again() {
     for class in [ErrorClass::Conflict, ErrorClass::AlreadyExists] {
@@ -432,7 +432,7 @@ async fn a_write_that_nobody_confirms_is_in_doubt_and_its_followers_are_skipped(
     }
 }
 
-/// A server that breaks on a body breaks on it again.
+/// A server that fails on a body will fail on it again.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_breaks_the_server_is_not_sent_for_minutes() {
     let broken: Answer = Box::new(|request, _| {

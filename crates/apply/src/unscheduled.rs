@@ -159,7 +159,7 @@ impl ChangeRun<'_> {
             // Objects of manifests and charts have none.
             has_keys: !self.change.address.as_str().contains('/'),
             program: "dask-infra",
-            scaled: None,
+            workers_address: None,
         };
         let cause = why::of_pod(pod, &context)?;
         match (cause.code, pools.first()) {

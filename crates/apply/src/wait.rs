@@ -1,4 +1,4 @@
-//! Waiting: hears or polls until a kind says ready, or until nothing of a resource is left.
+//! Waits: watches or polls until a resource is ready, or until nothing of it is left.
 
 use std::time::Duration;
 
@@ -19,21 +19,20 @@ use live::{ApiError, ErrorClass, Request, probe, served_kinds};
 use model::diag::Code;
 use model::resource::{Action, Api, Await, Identity, ObjectId, Query, Readiness, Until};
 
-/// The first pause between two looks; each next one is longer by [`FACTOR`], up to [`LONGEST`].
+/// The first pause between two reads. Each later pause is longer by [`FACTOR`], up to [`LONGEST`].
 const FIRST: Duration = Duration::from_millis(100);
 const FACTOR: f64 = 1.3;
 const LONGEST: Duration = Duration::from_secs(3);
-/// How long machines may be missing that are not to be had: GKE tries again every few minutes, and a shortage of GPUs lasts
-/// for hours.
+/// How long a wait tolerates that machines are not available. GKE retries every few minutes, and a shortage of GPUs lasts for
+/// hours.
 const STALL_TIMEOUT: Duration = Duration::from_secs(600);
-/// How long a kept resource may take to be ready: reads side by side are of different moments, and a pod may be about to be
-/// ready again.
+/// How long a kept resource may take to be ready. Parallel reads happen at different moments, and a pod may just be restarting.
 const KEPT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a scheduler must have had no work.
+/// How long a scheduler must have been idle.
 const IDLE_TIME: Duration = Duration::from_secs(5);
 
 impl<'a> ChangeRun<'a> {
-    /// Waits for what a step says.
+    /// Runs the wait of a step.
     pub(crate) async fn wait(&mut self, wait: &Await) -> Result<(), Outcome> {
         if wait.until == Until::StillReady {
             return self.check_kept(wait).await;
@@ -85,7 +84,7 @@ impl<'a> ChangeRun<'a> {
         }
     }
 
-    /// Returns the state that is still waited for, in words; `None` when the wait is over.
+    /// Returns what the wait still waits for, as a text; `None` if the wait is over.
     fn judge(&mut self, wait: &Await, found: Readiness, clock: &Clock) -> Result<Option<String>, Outcome> {
         match found {
             Readiness::Ready => Ok(None),
@@ -148,7 +147,7 @@ impl<'a> ChangeRun<'a> {
         self.report(Event::Warning { message });
     }
 
-    /// Returns the tracker of a wait's object, which begins with the reply to what was just sent.
+    /// Returns the tracker of a wait's object, which starts with the reply to the last write.
     fn tracker(&mut self, wait: &Await) -> ObjectTracker<'a> {
         let queries = match wait.until {
             Until::Idle => Queries::default(),
@@ -165,8 +164,7 @@ impl<'a> ChangeRun<'a> {
         tracker
     }
 
-    /// Checks that a kept resource is ready, as it was. If it is not, that is a warning and holds up nothing: a change that follows
-    /// may fix it.
+    /// Checks that a kept resource is still ready. If it is not, there is only a warning: a later change may fix it.
     async fn check_kept(&mut self, wait: &Await) -> Result<(), Outcome> {
         let start = Instant::now();
         let mut tracker = self.tracker(wait);
@@ -199,7 +197,7 @@ impl<'a> ChangeRun<'a> {
         }
     }
 
-    /// Judges the known object, or reads it.
+    /// Returns the readiness from the known object, or else reads the object.
     async fn read_readiness(
         &mut self,
         wait: &Await,
@@ -246,7 +244,7 @@ impl<'a> ChangeRun<'a> {
         })
     }
 
-    /// Returns ready once a resource to delete has been idle for a while: between two cells of a notebook nothing computes.
+    /// Returns ready once a resource to delete has been idle for a while: between two cells of a notebook it is idle, too.
     async fn idle(&mut self, wait: &Await) -> Result<Readiness, Outcome> {
         let readiness = match dask::idle_wait::idle_query(wait) {
             Some(IdleQuery::Job(job)) => match self.read_once(job.api, &job.path).await {
@@ -309,7 +307,7 @@ impl<'a> ChangeRun<'a> {
         futures::future::try_join_all(reads).await
     }
 
-    /// Once: the wait itself is the patience.
+    /// Sends a read without retries, because the wait itself repeats it.
     async fn read_once(&self, api: Api, path: &str) -> Result<Value, ApiError> {
         match self.shared.api.send(Request::get(api, path)).await {
             Err(error) if error.is_unknown_path() => {
@@ -321,7 +319,7 @@ impl<'a> ChangeRun<'a> {
         }
     }
 
-    /// Ready when neither the resource nor a part of it is left. Its neighbors are not asked for.
+    /// Returns ready once neither the resource nor a part of it is left. Does not read its neighbors.
     async fn deletion_readiness(
         &mut self,
         wait: &Await,
@@ -356,12 +354,12 @@ impl<'a> ChangeRun<'a> {
         Ok(Readiness::Ready)
     }
 
-    /// Returns true if a reported object is the one that was asked to be deleted.
+    /// Returns true if a reported deletion is that of the object to delete, and not that of a later one with its name.
     fn is_deleted(&mut self, tracker: &ObjectTracker<'_>, live: &Value) -> bool {
         tracker.path().is_some_and(|path| !self.has_other_uid(path, live))
     }
 
-    /// Returns true if a live object has only the name of the one that was deleted.
+    /// Returns true if a live object is a new one with the name of the deleted one.
     fn has_other_uid(&mut self, path: &str, live: &Value) -> bool {
         let Some(uid) = live.pointer("/metadata/uid").and_then(Value::as_str) else { return false };
         match self.deleted.get(path) {
@@ -374,11 +372,11 @@ impl<'a> ChangeRun<'a> {
     }
 }
 
-/// How long a wait has lasted. Time in a queue is nobody's fault, and counts against no deadline.
+/// How long a wait has lasted. Time in a queue does not count against the deadline.
 struct Clock {
     start: Instant,
     stalled: Option<Instant>,
-    /// Since when it is in a queue, and how long it was in one before.
+    /// When it entered a queue, if it is in one.
     queued: Option<Instant>,
     in_queue: Duration,
 }
@@ -409,7 +407,7 @@ impl Clock {
         self.stalled.map(|since| since.elapsed()).unwrap_or_default()
     }
 
-    /// Returns the time in the queue while it is in one, else all the time outside of it.
+    /// Returns the time in the queue while it is in one, else the time outside queues.
     fn waited(&self) -> Duration {
         match self.queued {
             Some(since) => self.in_queue + since.elapsed(),
@@ -418,14 +416,15 @@ impl Clock {
     }
 }
 
-/// Returns the failure of a wait for something that is not available. Nothing is undone: it may still come.
+/// Returns the failure of a wait for capacity that is not available. Nothing is undone, as the capacity may still become
+/// available.
 fn stall_failure(wait: &Await, message: &str) -> Outcome {
     let help = "GKE keeps trying: apply again later, or use fewer nodes, another machine type or other zones";
     let what = format!("{} is not ready after {}: {message}", wait.identity, brief(STALL_TIMEOUT));
     failed(Code::NotReady, what, Some(help))
 }
 
-/// Returns the state that a wait is for.
+/// Returns the state that a wait waits for, as words.
 fn goal(wait: &Await) -> &'static str {
     match wait.until {
         Until::Ready | Until::StillReady => "ready",
@@ -435,7 +434,7 @@ fn goal(wait: &Await) -> &'static str {
     }
 }
 
-/// Returns the readiness after a read that may succeed later, or the error.
+/// Returns the readiness for a failed read if it may succeed later, else the failure.
 fn unreadable(error: &ApiError, what: &str) -> Result<Readiness, Outcome> {
     match is_temporary(error) {
         true => Ok(Readiness::progressing(format!("{what} cannot be read ({error})"))),

@@ -1,4 +1,4 @@
-//! Knowledge of a wait about its object without asking for it: the reply to what was sent, and what a watch reports after it.
+//! The state of a wait's object without reading it: the reply to the last write, and later events of a watch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use kinds::kind::Queries;
 use live::watch::{ObjectUpdate, Subscription, Version, Watches, version};
 use model::resource::{Api, Await, Identity, Until};
 
-/// How long a watch without events is trusted: then the object is read once.
+/// How long a watch without events is trusted. After that the object is read once.
 const READ_AFTER: Duration = Duration::from_secs(30);
-/// How long the end of a deleted object is expected before a wait for it begins: most are gone at once.
+/// How long apply waits for the end of a deleted object before its wait begins: most objects are gone at once.
 const DELETION_PAUSE: Duration = Duration::from_millis(100);
 
 /// Replies of the server to the last write of an object.
@@ -26,11 +26,11 @@ pub enum Reply {
     Gone,
 }
 
-/// Knowledge of an object without asking for it.
+/// The known state of an object, without reading it.
 #[derive(Clone, Debug)]
 pub enum Known {
     Present(Arc<Value>),
-    /// Nothing had its name after it was known to be there, by the server's word.
+    /// The server reported that it was deleted.
     Deleted,
     /// It has to be read.
     Unknown,
@@ -39,18 +39,19 @@ pub enum Known {
 /// Tracks the object of one wait.
 pub struct ObjectTracker<'a> {
     watches: &'a Watches<'a>,
-    /// The object that alone says how the wait stands; `None` where there is more to look at.
+    /// The path of the object, if the wait depends on this object alone.
     path: Option<String>,
     subscription: Option<Subscription>,
     newest: Option<(Version, Arc<Value>)>,
-    /// True if the reply to the deletion was that nothing is left.
+    /// True if the reply to the delete says that nothing is left.
     is_deleted: bool,
-    /// When the object was last read or an event came.
+    /// When the object was last read or an event arrived.
     last_news: Instant,
 }
 
 impl<'a> ObjectTracker<'a> {
-    /// Returns the tracker for a wait whose readiness depends on these queries. A wait that reads its object only once needs none.
+    /// Returns the tracker for a wait whose readiness depends on these queries. A wait that reads its object only once needs no
+    /// tracker.
     pub fn new(watches: &'a Watches<'a>, wait: &Await, queries: &Queries) -> Self {
         let read: Vec<_> = match wait.until {
             Until::Ready => queries.all().map(|(_, query)| query).collect(),
@@ -67,7 +68,7 @@ impl<'a> ObjectTracker<'a> {
         Self { watches, path, subscription: None, newest: None, is_deleted: false, last_news: Instant::now() }
     }
 
-    /// Returns the object that alone says how the wait stands.
+    /// Returns the path of the object, if the wait depends on this object alone.
     pub fn path(&self) -> Option<&str> {
         self.path.as_deref()
     }
@@ -105,7 +106,8 @@ impl<'a> ObjectTracker<'a> {
         }
     }
 
-    /// Subscribes to the object from its known version on: an object that is ready at once needs no watch.
+    /// Subscribes to changes of the object after its known version. It is called only if the object is not ready at once, so that
+    /// ready objects need no watch.
     pub fn subscribe(&mut self) {
         let (None, Some(path), Some((version, _))) = (&self.subscription, &self.path, &self.newest) else {
             return;
@@ -157,7 +159,7 @@ impl<'a> ObjectTracker<'a> {
         (self.subscription, self.newest, self.path) = (None, None, None);
     }
 
-    /// Ends when there may be news; never without a subscription.
+    /// Waits until there may be an update. Never ends without a subscription.
     pub async fn changed(&mut self) {
         match &mut self.subscription {
             Some(subscription) => subscription.changed().await,

@@ -1,5 +1,4 @@
-//! The guard in front of all writes of an apply. No write is sent that another holder's lock forbids, whatever it is and
-//! whichever part of the apply sends it.
+//! The guard that all writes of an apply pass. It sends no write if another process may hold the lock.
 
 use std::sync::Arc;
 

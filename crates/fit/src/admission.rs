@@ -16,7 +16,7 @@ use crate::pod::PodRequirements;
 use crate::requests::{Filled, Parts, quantities, requests};
 use crate::taints::Toleration;
 
-/// The objects that decide on these changes.
+/// The objects in a cluster that determine these changes.
 #[derive(Clone, Debug, Default)]
 pub struct Admission {
     /// RuntimeClasses by name.
@@ -27,7 +27,7 @@ pub struct Admission {
     pub gke: bool,
 }
 
-/// A RuntimeClass, as far as it decides on nodes.
+/// The settings of a RuntimeClass that determine the nodes a pod can run on.
 #[derive(Clone, Debug, Default)]
 pub struct RuntimeClass {
     overhead: Option<Parts>,
@@ -35,7 +35,7 @@ pub struct RuntimeClass {
     tolerations: Vec<Toleration>,
 }
 
-/// A LimitRange, as far as it fills in requests: of containers that state none.
+/// The settings of a LimitRange that fill in missing requests of containers.
 #[derive(Clone, Debug, Default)]
 pub struct LimitRange {
     requests: Parts,
@@ -45,8 +45,8 @@ impl Admission {
     /// Reads a Pod or a PodTemplateSpec as [`PodRequirements::read`] does, with what admission adds.
     ///
     /// # Errors
-    /// A value is none that Kubernetes takes, or the RuntimeClass is not known here, or the pod contradicts it: at the place of the
-    /// pod.
+    /// Kubernetes would refuse a value, the RuntimeClass is unknown, or the pod contradicts the RuntimeClass. The path is the one
+    /// in the pod.
     pub fn read(&self, pod: &Value, namespace: &str) -> Result<PodRequirements, Unreadable> {
         let root = FieldPath::root();
         let at = At::new(pod, &root);
@@ -80,7 +80,7 @@ impl RuntimeClass {
     /// Reads a RuntimeClass.
     ///
     /// # Errors
-    /// A value is none that Kubernetes takes.
+    /// Kubernetes would refuse a value.
     pub fn read(class: &Value) -> Result<Self, Unreadable> {
         let root = FieldPath::root();
         let at = At::new(class, &root);
@@ -92,7 +92,7 @@ impl RuntimeClass {
         })
     }
 
-    /// Checks that a pod that states its overhead states this one.
+    /// Checks that the pod's own overhead, if any, equals that of the RuntimeClass.
     fn agrees(&self, at: &At<'_, '_>) -> Result<(), Unreadable> {
         let own = quantities(at)?;
         let Some(overhead) = self.overhead.as_ref().filter(|_| !own.is_empty()) else { return Ok(()) };
@@ -101,7 +101,7 @@ impl RuntimeClass {
         if sums(overhead) == sums(&own) { Ok(()) } else { Err(at.wrong("the overhead of the RuntimeClass")) }
     }
 
-    /// Adds its node selector to that of a pod.
+    /// Adds the node selector of the RuntimeClass to that of a pod.
     fn select(&self, to: &mut Labels, at: &At<'_, '_>) -> Result<(), Unreadable> {
         for (key, value) in &self.node_selector {
             if to.insert(key.clone(), value.clone()).is_some_and(|own| own != *value) {
@@ -113,10 +113,11 @@ impl RuntimeClass {
 }
 
 impl LimitRange {
-    /// Reads a LimitRange. A default limit is a default request, and so is the least or, for limits, the most that it allows.
+    /// Reads a LimitRange. A default limit is also the default request. Without defaults, the minimum is the default request, and
+    /// the maximum the default limit.
     ///
     /// # Errors
-    /// A value is none that Kubernetes takes.
+    /// Kubernetes would refuse a value.
     pub fn read(range: &Value) -> Result<Self, Unreadable> {
         let root = FieldPath::root();
         let at = At::new(range, &root);

@@ -1,4 +1,4 @@
-//! A set of nodes, and the facts beside them that decide on places.
+//! A set of nodes, with the other objects that kube-scheduler looks at: pods, namespaces, claims and storage classes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -9,30 +9,30 @@ use crate::node::{Bound, Node};
 use crate::pod::{PodRequirements, Volume};
 use crate::volumes::{Claim, ClassName, StorageClass};
 
-/// The number of a node in a [`Cluster`], in the order of [`Cluster::add`].
+/// The index of a node in a [`Cluster`], in the order of [`Cluster::add`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(usize);
 
-/// Nodes with their pods, namespaces, claims and classes of storage: all that kube-scheduler looks at.
+/// Nodes with their pods, namespaces, claims and storage classes: everything that kube-scheduler looks at.
 #[derive(Clone, Debug, Default)]
 pub struct Cluster {
     nodes: Vec<Node>,
-    /// Pods with anti-affinity, and their nodes: few, and each question looks at all of them.
+    /// Pods with anti-affinity, and their nodes. They are few; each [`Question`] checks all of them.
     repelling: Vec<(NodeId, Arc<PodRequirements>)>,
-    /// Claims that pods on nodes use, by namespace and name, with the number of these pods.
+    /// The number of pods on nodes that use a claim, by the claim's namespace and name.
     used_claims: BTreeMap<(String, String), u32>,
     /// Labels of namespaces.
     pub namespaces: BTreeMap<String, Labels>,
     /// Claims by namespace and name.
     pub claims: BTreeMap<(String, String), Claim>,
-    /// Classes of storage by name.
+    /// Storage classes by name.
     pub classes: BTreeMap<String, StorageClass>,
-    /// The class that kube-apiserver fills into claims that say nothing of one.
+    /// The default storage class, which kube-apiserver fills into claims without a class.
     pub default_class: Option<String>,
 }
 
 impl Cluster {
-    /// Adds a node with the pods that are on it.
+    /// Adds a node with its pods.
     pub fn add(&mut self, node: Node) -> NodeId {
         let id = NodeId(self.nodes.len());
         for bound in node.pods() {
@@ -65,22 +65,22 @@ impl Cluster {
         }
     }
 
-    /// The nodes, with their numbers.
+    /// Returns the nodes with their ids.
     pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &Node)> {
         self.nodes.iter().enumerate().map(|(at, node)| (NodeId(at), node))
     }
 
-    /// A node of this cluster. Numbers of another cluster name whatever node has them, or none.
+    /// Returns the node with this id. An id of another cluster returns an unrelated node, or `None`.
     pub fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(id.0)
     }
 
-    /// Pods with anti-affinity, with their nodes.
+    /// Returns the pods with anti-affinity, with their nodes.
     pub(crate) fn repelling(&self) -> impl Iterator<Item = (&Node, &PodRequirements)> {
         self.repelling.iter().filter_map(|(id, pod)| Some((self.node(*id)?, &**pod)))
     }
 
-    /// The class that a claim gets its volume by.
+    /// Returns the storage class that provisions the volume of a claim.
     pub(crate) fn class<'a>(&'a self, name: &'a ClassName) -> Class<'a> {
         let name = match name {
             ClassName::Named(name) => Some(name),
@@ -101,16 +101,17 @@ impl Cluster {
     }
 }
 
-/// The class of a claim.
+/// The storage class of a claim.
 pub enum Class<'a> {
     Known(&'a str, &'a StorageClass),
-    /// There is none of this name.
+    /// The claim names a class that does not exist.
     Unknown(&'a str),
-    /// It has none.
+    /// The claim has no class, and the cluster has no default class.
     None,
 }
 
-/// Groups equal pods: the places of each group in `pods`, in the order of their first. One of a group answers for all.
+/// Groups equal pods. Returns the indices in `pods` of each group, in the order of each group's first pod. The answer for one pod
+/// of a group holds for the whole group.
 pub fn groups(pods: &[PodRequirements]) -> Vec<Vec<usize>> {
     let mut known: HashMap<&PodRequirements, usize> = HashMap::new();
     let mut groups: Vec<Vec<usize>> = Vec::new();

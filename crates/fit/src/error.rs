@@ -1,17 +1,17 @@
-//! Values that cannot be read, and nodes that are not there.
+//! Errors: values that cannot be read, and unknown nodes.
 
 use std::fmt;
 
 use model::address::FieldPath;
 
-/// A value of a pod that Kubernetes would refuse, so that nothing can be said about the pod.
+/// Error: Kubernetes would refuse a value of the pod, so nothing can be said about the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
-    /// The place in the Pod (or the PodTemplateSpec).
+    /// The path of the value in the Pod or the PodTemplateSpec.
     pub path: FieldPath,
-    /// The value that stands there.
+    /// The value at the path.
     pub found: String,
-    /// The kind of value that belongs there, with its article.
+    /// The kind of value that is expected, with its article: `a text`.
     pub expected: &'static str,
 }
 
@@ -30,7 +30,7 @@ impl fmt::Display for Unreadable {
 
 impl std::error::Error for Unreadable {}
 
-/// A [`crate::NodeId`] of another cluster.
+/// Error: the [`crate::NodeId`] belongs to another cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownNode;
 

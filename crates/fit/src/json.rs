@@ -1,5 +1,5 @@
-//! Ways into JSON values that know their place. What is absent or null is empty, as in Go; a value of another type than Kubernetes takes
-//! is [`Unreadable`], as kube-apiserver refuses it: `nodeSelector: { spot: true }` without quotes.
+//! Access to JSON values that know their paths. Absent and null values are empty, as in Go. A value whose type Kubernetes does
+//! not accept is [`Unreadable`], because kube-apiserver would refuse it: `nodeSelector: { spot: true }` without quotes.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::error::Unreadable;
 
 static NULL: Value = Value::Null;
 
-/// A value and its place.
+/// A value with its path.
 #[derive(Clone, Copy)]
 pub struct At<'p, 'v> {
     value: &'v Value,
@@ -30,12 +30,12 @@ impl<'p, 'v> At<'p, 'v> {
         Self { value, place: Place::Root(path) }
     }
 
-    /// The value of a key.
+    /// Returns the value of a key, with its path.
     pub fn key(&'p self, key: &'p str) -> Self {
         Self { value: self.value.get(key).unwrap_or(&NULL), place: Place::Key(self, key) }
     }
 
-    /// The path, made only where it is wanted.
+    /// Builds the path. Only errors and results need it.
     pub fn path(&self) -> FieldPath {
         match self.place {
             Place::Root(path) => path.clone(),
@@ -52,7 +52,7 @@ impl<'p, 'v> At<'p, 'v> {
         self.value.is_null()
     }
 
-    /// The error of a value that should be another.
+    /// Returns the error for a value of the wrong kind.
     pub fn wrong(&self, expected: &'static str) -> Unreadable {
         let found = self.value.as_str().map_or_else(|| self.value.to_string(), str::to_owned);
         Unreadable::at(self.path(), &found, expected)
@@ -69,7 +69,7 @@ impl<'p, 'v> At<'p, 'v> {
         read(self.value).map(Some).ok_or_else(|| self.wrong(expected))
     }
 
-    /// The text; empty when there is none.
+    /// Returns the string; empty if there is none.
     pub fn text(&self) -> Result<&'v str, Unreadable> {
         Ok(self.optional(Value::as_str, "a string")?.unwrap_or_default())
     }
@@ -78,7 +78,7 @@ impl<'p, 'v> At<'p, 'v> {
         self.optional(Value::as_i64, "an integer")
     }
 
-    /// The boolean; false when there is none.
+    /// Returns the boolean; false if there is none.
     pub fn flag(&self) -> Result<bool, Unreadable> {
         Ok(self.optional(Value::as_bool, "a boolean")?.unwrap_or(false))
     }
@@ -92,13 +92,13 @@ impl<'p, 'v> At<'p, 'v> {
         Ok(self.object()?.is_some())
     }
 
-    /// The items of an array.
+    /// Returns the items of an array.
     pub fn items(&'p self) -> Result<impl Iterator<Item = At<'p, 'v>>, Unreadable> {
         let items = self.optional(Value::as_array, "an array")?.map_or(&[][..], Vec::as_slice);
         Ok(items.iter().enumerate().map(|(at, value)| At { value, place: Place::Index(self, at) }))
     }
 
-    /// The entries of an object.
+    /// Returns the entries of an object.
     pub fn entries(&'p self) -> Result<impl Iterator<Item = (&'v str, At<'p, 'v>)>, Unreadable>
     where
         'v: 'p,
@@ -107,23 +107,23 @@ impl<'p, 'v> At<'p, 'v> {
         Ok(entries.map(|(key, value)| (key.as_str(), At { value, place: Place::Key(self, key) })))
     }
 
-    /// The texts of an array.
+    /// Returns the strings in an array.
     pub fn texts(&self) -> Result<Vec<String>, Unreadable> {
         self.items()?.map(|item| item.text().map(str::to_owned)).collect()
     }
 
-    /// An object of texts.
+    /// Returns an object whose values are all strings, such as labels.
     pub fn labels(&self) -> Result<BTreeMap<String, String>, Unreadable> {
         self.entries()?.map(|(key, value)| Ok((key.to_owned(), value.text()?.to_owned()))).collect()
     }
 }
 
-/// The items of a list of a live object.
+/// Returns the items of a list in a live object; empty if it is no list.
 pub fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The text of a key of a live object.
+/// Returns the string of a key in a live object; empty if there is none.
 pub fn text<'v>(value: &'v Value, key: &str) -> &'v str {
     value[key].as_str().unwrap_or_default()
 }

@@ -15,22 +15,22 @@ use crate::json::At;
 /// Labels of a node, a pod or a namespace.
 pub type Labels = BTreeMap<String, String>;
 
-/// Reads the labels of a live object, which are texts.
+/// Reads the labels of a live object. Values that are not strings are skipped.
 pub fn labels(value: &Value) -> Labels {
     let pairs = value.as_object().into_iter().flatten();
     pairs.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }
 
-/// The way a requirement compares.
+/// The operator of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operator {
     In,
     NotIn,
     Exists,
     DoesNotExist,
-    /// Whole numbers; of nodes alone.
+    /// Compares whole numbers; for nodes only.
     Gt,
-    /// Whole numbers; of nodes alone.
+    /// Compares whole numbers; for nodes only.
     Lt,
 }
 
@@ -43,7 +43,7 @@ pub struct Requirement {
 }
 
 impl Requirement {
-    /// Returns true if the labels meet it. `Gt` and `Lt` with anything but one whole number meet nothing.
+    /// Returns true if the labels meet the requirement. Nothing meets `Gt` and `Lt` unless they have one value, a whole number.
     pub fn is_met(&self, labels: &Labels) -> bool {
         self.is_met_by(labels.get(&self.key).map(String::as_str))
     }
@@ -100,7 +100,8 @@ impl fmt::Display for Requirement {
     }
 }
 
-/// A label selector: all of its requirements. One that is absent selects nothing, an empty one everything.
+/// A label selector: labels must meet all requirements. `None`, an absent selector, selects nothing; an empty selector selects
+/// everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LabelSelector(Option<Vec<Requirement>>);
 
@@ -108,7 +109,7 @@ impl LabelSelector {
     /// Reads a `LabelSelector` of Kubernetes.
     ///
     /// # Errors
-    /// An operator is unknown, or a value is of another type.
+    /// An operator is unknown, or a value has the wrong type.
     pub fn read(value: &Value, path: &FieldPath) -> Result<Self, Unreadable> {
         Self::at(&At::new(value, path))
     }
@@ -124,18 +125,18 @@ impl LabelSelector {
         Ok(Self(Some(all)))
     }
 
-    /// Returns true if it selects these labels.
+    /// Returns true if the selector selects these labels.
     pub fn selects(&self, labels: &Labels) -> bool {
         self.0.as_ref().is_some_and(|all| all.iter().all(|one| one.is_met(labels)))
     }
 
-    /// Returns true if it selects everything.
+    /// Returns true if the selector is empty, which selects everything.
     pub fn is_everything(&self) -> bool {
         self.0.as_ref().is_some_and(Vec::is_empty)
     }
 
     /// Adds one requirement for each key that the labels have, as the API server does with `matchLabelKeys` (`In`) and
-    /// `mismatchLabelKeys` (`NotIn`). A selector that is absent stays so.
+    /// `mismatchLabelKeys` (`NotIn`). An absent selector stays absent.
     pub fn merge(&mut self, keys: &[String], operator: Operator, labels: &Labels) {
         let Some(all) = &mut self.0 else { return };
         for key in keys {
@@ -162,9 +163,10 @@ impl fmt::Display for LabelSelector {
 /// One term of a node selector. Terms without requirements select no node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeTerm {
-    /// Of labels.
+    /// Requirements on the node's labels (`matchExpressions`).
     pub expressions: Vec<Requirement>,
-    /// Of `metadata.name`, the only field there is: `In` and `NotIn` with one value.
+    /// Requirements on `metadata.name`, the only supported field, with the operators `In` and `NotIn` and one value
+    /// (`matchFields`).
     pub fields: Vec<Requirement>,
 }
 
@@ -172,7 +174,7 @@ impl NodeTerm {
     /// Reads one `NodeSelectorTerm`.
     ///
     /// # Errors
-    /// An operator is unknown, or a value is of another type.
+    /// An operator is unknown, or a value has the wrong type.
     pub fn read(value: &Value, path: &FieldPath) -> Result<Self, Unreadable> {
         Self::at(&At::new(value, path))
     }
@@ -184,7 +186,7 @@ impl NodeTerm {
         })
     }
 
-    /// Reads the terms of a `NodeSelector`; `None` when there is none.
+    /// Reads the terms of a `NodeSelector`; `None` if the selector is absent.
     pub(crate) fn read_all(selector: &At<'_, '_>) -> Result<Option<Vec<Self>>, Unreadable> {
         if !selector.is_object()? {
             return Ok(None);
@@ -197,7 +199,7 @@ impl NodeTerm {
             .map(Some)
     }
 
-    /// The names of the nodes that it allows by name; `None` when it names none.
+    /// Returns the node names that the term allows; `None` if it has no requirement on the name.
     pub(crate) fn names(&self) -> Option<BTreeSet<&str>> {
         let by_name = |one: &&Requirement| one.key == "metadata.name" && one.operator == Operator::In;
         let mut sets = self
@@ -209,8 +211,8 @@ impl NodeTerm {
         Some(sets.fold(first, |left, right| left.intersection(&right).copied().collect()))
     }
 
-    /// Returns the first requirement that a node does not meet, and its place in the term: the list and the index. `None`
-    /// inside when the term has none, and selects nothing for that.
+    /// Checks that the term selects a node. The error has the first requirement that the node does not meet, and its list and
+    /// index in the term. It has `None` if the term has no requirements, and therefore selects no node.
     ///
     /// # Errors
     /// The node is not selected.
@@ -239,7 +241,7 @@ impl NodeTerm {
     }
 }
 
-/// Returns true if one of the terms selects the node. No terms select none.
+/// Returns true if one of the terms selects the node. An empty list selects no node.
 pub fn any_term(terms: &[NodeTerm], labels: &Labels, name: &str) -> bool {
     terms.iter().any(|term| term.check(labels, name).is_ok())
 }

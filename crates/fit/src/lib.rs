@@ -1,7 +1,7 @@
 //! Proof of fit: whether a pod can run on a node, by the rules of kube-scheduler, before either exists.
 //!
-//! A caller turns node pools into template nodes, pods (or the pod templates of sections, manifests and charts) into requirements,
-//! and asks. What it learns is "a new node of this pool takes this pod", never "GKE will choose this pool":
+//! A caller turns node pools into template nodes, and pods (or the pod templates of sections, manifests and charts) into
+//! requirements. The answer is "this pod fits on a new node of this pool", never "GKE will choose this pool":
 //!
 //! ```ignore
 //! let mut cluster = Cluster::default();
@@ -14,20 +14,20 @@
 //!     match question.verdict(node) {
 //!         Fit::Fits => taken_by.push(id),
 //!         Fit::Near(margins) => notes.extend(margins),
-//!         // `refusal.path` is a place in the pod: the provenance of its object has the line of the stack file.
+//!         // `refusal.path` is a path in the pod: the provenance of its object has the line of the stack file.
 //!         Fit::Refused(refusals) => why.extend(refusals),
 //!     }
 //! }
 //! ```
 //!
-//! For many pods: [`groups`] finds equal ones, and [`Question::takes`] answers without making texts. For sums ("2 of 10 workers fit"),
-//! [`Cluster::bind`] each pod to the node that it gets, and ask again. A scheduler of live nodes uses [`Node::read`] and
-//! [`Question::refusals`]; the autoscaler's simulation is the same with a template added to the live nodes.
+//! For many pods, [`groups`] finds equal ones, and [`Question::takes`] answers without building messages. For totals ("2 of 10
+//! workers fit"), call [`Cluster::bind`] for each pod and its node, and ask again. A scheduler of live nodes uses [`Node::read`]
+//! and [`Question::refusals`]; the autoscaler's simulation is the same with a template added to the live nodes.
 //!
-//! Followed are, in this order: scheduling gates, cordons, node names, taints, node selector and affinity, host ports, resources, restrictions
-//! and places of volumes, topology spread, pod affinity and anti-affinity. Not followed: preemption and priority, the number of
-//! disks that a node takes, inline volumes other than Compute Engine's disks, dynamic resource allocation, gangs, and all that
-//! only prefers a node. `tests/judge.rs` compares with kube-scheduler's own code.
+//! Checked, in this order: scheduling gates, cordons, node names, taints, node selector and affinity, host ports, resources,
+//! restrictions and topology of volumes, topology spread, pod affinity and anti-affinity. Not checked: preemption and priority,
+//! the number of disks that a node can attach, inline volumes other than Compute Engine's disks, dynamic resource allocation,
+//! gang scheduling, and everything that only prefers a node. `tests/judge.rs` compares with kube-scheduler's own code.
 
 mod admission;
 mod cluster;
@@ -63,8 +63,8 @@ pub use topology::Skew;
 pub use verdict::{Fit, Margin};
 pub use volumes::{BoundVolume, Claim, ClaimState, ClassName, StorageClass, Topology};
 
-/// Returns all reasons why a node does not take a pod, in the order of kube-scheduler's predicates; none when it does. For one pod and
-/// many nodes, [`Cluster::ask`] counts once.
+/// Returns all reasons why a pod does not fit on a node, in the order of kube-scheduler's predicates; none if it fits. For one
+/// pod and many nodes, use [`Cluster::ask`], which counts the pods of all nodes only once.
 ///
 /// # Errors
 /// The cluster has no such node.

@@ -1,4 +1,4 @@
-//! Nodes, with the pods that are on them.
+//! Nodes with their pods.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::pod::{HostPort, PodRequirements};
 use crate::resources::Amounts;
 use crate::taints::Taint;
 
-/// A node: a live one, or the one that GKE would make for a pool ([`crate::gke::template`]).
+/// A node: a live one, or the node that GKE would create for a pool ([`crate::gke::template`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
     pub name: String,
@@ -20,7 +20,7 @@ pub struct Node {
     pub allocatable: Amounts,
     /// True if the node is cordoned.
     pub unschedulable: bool,
-    /// The amounts by which `allocatable` and the system's pods may be wrong. `None` for a node that was measured.
+    /// The amounts by which `allocatable` and the system pods may be off. `None` for a live node, whose amounts are exact.
     pub slack: Option<Amounts>,
     pub(crate) pods: Vec<Bound>,
     pub(crate) used: Amounts,
@@ -31,7 +31,7 @@ pub struct Node {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bound {
     pub pod: Arc<PodRequirements>,
-    /// True while it is being deleted: it still takes its requests, and topology spread no longer counts it.
+    /// True while the pod is being deleted: its requests still count, but topology spread no longer counts it.
     pub terminating: bool,
 }
 
@@ -48,31 +48,31 @@ impl Node {
         }
     }
 
-    /// Puts a pod on the node, whether it fits or not. Pods that have ended are none.
+    /// Puts a pod on the node, whether it fits or not.
     pub fn bind(&mut self, pod: Bound) {
         pod.pod.take(&mut self.used);
         self.ports.extend_from_slice(&pod.pod.ports);
         self.pods.push(pod);
     }
 
-    /// The pods on it.
+    /// Returns the pods on the node.
     pub fn pods(&self) -> &[Bound] {
         &self.pods
     }
 
-    /// The amounts that its pods request.
+    /// Returns the amounts that the node's pods request.
     pub fn used(&self) -> &Amounts {
         &self.used
     }
 
-    /// Ports that its pods take.
+    /// Returns the host ports that the node's pods use.
     pub fn ports(&self) -> &[HostPort] {
         &self.ports
     }
 }
 
 impl PodRequirements {
-    /// Returns true if its node selector and its required node affinity allow a node.
+    /// Returns true if the pod's node selector and its required node affinity allow the node.
     pub fn selects(&self, node: &Node) -> bool {
         self.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value))
             && self.node_terms.as_ref().is_none_or(|terms| any_term(terms, &node.labels, &node.name))
@@ -80,7 +80,7 @@ impl PodRequirements {
 }
 
 impl Bound {
-    /// Returns a pod that runs.
+    /// Returns a pod that is not being deleted.
     pub fn running(pod: impl Into<Arc<PodRequirements>>) -> Self {
         Self { pod: pod.into(), terminating: false }
     }

@@ -13,42 +13,42 @@ use crate::resources::{Amounts, Resource};
 use crate::taints::{Effect, Toleration};
 use crate::volumes::ClassName;
 
-/// The key of the terms that refuse nodes.
+/// The key of required affinity terms.
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 
 /// The requirements of a pod on its node, as kube-scheduler sees them after the defaults of kube-apiserver. Two pods with equal
-/// requirements fit on the same nodes, so that one of a group answers for all.
+/// requirements fit on the same nodes, so the answer for one pod of a group holds for the whole group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodRequirements {
-    /// The namespace of the pod: pod affinity and topology spread count within it.
+    /// The namespace of the pod: pod affinity and topology spread count the pods in it.
     pub namespace: String,
     pub labels: Labels,
-    /// In the order of [`Resource`]. Every pod also takes one place.
+    /// The requests, in the order of [`Resource`]. Every pod also counts 1 for [`Resource::Pods`].
     pub requests: Vec<Request>,
-    /// Resources with a domain that its containers name, also with 0 of them: `nvidia.com/gpu`.
+    /// Extended resources (with a domain, such as `nvidia.com/gpu`) that the containers name, also if they request 0.
     pub extended: BTreeSet<String>,
     pub ports: Vec<HostPort>,
-    /// The node that the pod names itself.
+    /// The node that the pod names in `spec.nodeName`.
     pub node_name: Option<String>,
     pub node_selector: Labels,
     /// The terms of required node affinity, one of which must select the node. `None` without node affinity.
     pub node_terms: Option<Vec<NodeTerm>>,
     pub tolerations: Vec<Toleration>,
-    /// Topology spread constraints that refuse nodes (`DoNotSchedule`).
+    /// Required topology spread constraints (`DoNotSchedule`).
     pub spread: Vec<Spread>,
     /// Required pod affinity.
     pub near: Vec<PodTerm>,
     /// Required pod anti-affinity.
     pub apart: Vec<PodTerm>,
     pub volumes: Vec<Volume>,
-    /// The names of the gates that must be lifted before the pod is scheduled at all.
+    /// The names of the scheduling gates that must be removed before the pod is scheduled.
     pub gates: Vec<String>,
 }
 
-/// A port of the node that the pod takes.
+/// A port of the node that the pod uses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostPort {
-    /// The address it is bound to; `0.0.0.0` for all.
+    /// The address that the port is bound to; `0.0.0.0` for all addresses.
     pub ip: String,
     pub protocol: String,
     pub port: i64,
@@ -57,7 +57,8 @@ pub struct HostPort {
 }
 
 impl HostPort {
-    /// Returns true if both cannot be on one node. Source: `HostPortInfo.CheckConflict` of k8s.io/kube-scheduler v0.36.1.
+    /// Returns true if two pods with these ports cannot be on one node. Source: `HostPortInfo.CheckConflict` of
+    /// k8s.io/kube-scheduler v0.36.1.
     pub fn conflicts(&self, other: &Self) -> bool {
         let all = "0.0.0.0";
         self.port == other.port
@@ -69,17 +70,17 @@ impl HostPort {
 /// A topology spread constraint.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Spread {
-    /// Pods that a domain may have more than the one with the fewest.
+    /// The number of pods that a domain may have beyond the domain with the fewest pods (`maxSkew`).
     pub max_skew: i64,
-    /// The label of nodes whose values are the domains.
+    /// The node label whose values are the domains.
     pub topology_key: String,
-    /// The pods that are counted, `matchLabelKeys` merged in.
+    /// Selects the pods that are counted; includes `matchLabelKeys`.
     pub selector: LabelSelector,
-    /// With fewer domains than this, the fewest counts as none.
+    /// With fewer domains than this, the minimum number of pods counts as 0 (`minDomains`).
     pub min_domains: i64,
-    /// True if only nodes count that the pod's node selector and affinity allow (`nodeAffinityPolicy: Honor`).
+    /// True if only those nodes count that the pod's node selector and affinity allow (`nodeAffinityPolicy: Honor`).
     pub honors_affinity: bool,
-    /// True if only nodes count whose taints the pod tolerates (`nodeTaintsPolicy: Honor`).
+    /// True if only those nodes count whose taints the pod tolerates (`nodeTaintsPolicy: Honor`).
     pub honors_taints: bool,
     /// `spec.topologySpreadConstraints[0]`.
     pub path: FieldPath,
@@ -88,24 +89,24 @@ pub struct Spread {
 /// A term of pod affinity or anti-affinity.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodTerm {
-    /// The pods that it is about, `matchLabelKeys` and `mismatchLabelKeys` merged in.
+    /// Selects the pods that the term is about; includes `matchLabelKeys` and `mismatchLabelKeys`.
     pub selector: LabelSelector,
     /// Namespaces of these pods, by name.
     pub namespaces: BTreeSet<String>,
     /// Namespaces of these pods, by label.
     pub namespace_selector: LabelSelector,
-    /// The label of nodes whose values are the domains.
+    /// The node label whose values are the domains.
     pub topology_key: String,
     /// `spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0]`.
     pub path: FieldPath,
 }
 
-/// A volume that decides on nodes.
+/// A volume that restricts the nodes a pod can run on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Volume {
-    /// A PersistentVolumeClaim of the pod's namespace, by name. The place is that of `claimName`.
+    /// A PersistentVolumeClaim in the pod's namespace, by name. `path` is the path of `claimName`.
     Claim { name: String, path: FieldPath },
-    /// A claim that is made with the pod, for a volume of this name.
+    /// A claim that Kubernetes creates with the pod for the volume of this name.
     Ephemeral { volume: String, class: ClassName, path: FieldPath },
     /// A Compute Engine disk, by name.
     Disk { name: String, read_only: bool, path: FieldPath },
@@ -181,12 +182,12 @@ impl PodRequirements {
         self.with_extended_resource_tolerations()
     }
 
-    /// The request for a resource; `None` when it asks for none.
+    /// Returns the request for a resource; `None` if the pod does not request it.
     pub fn request(&self, resource: &Resource) -> Option<&Request> {
         self.requests.iter().find(|request| request.resource == *resource)
     }
 
-    /// Adds the pod to what is taken of a node.
+    /// Adds the pod's requests to the used amounts of a node.
     pub(crate) fn take(&self, of: &mut Amounts) {
         of.pods += 1;
         for Request { resource, amount, .. } in &self.requests {
@@ -202,7 +203,7 @@ impl Spread {
         constraints.items()?.filter_map(each).collect()
     }
 
-    /// Reads a constraint. `None` for one that only prefers nodes (`ScheduleAnyway`).
+    /// Reads a constraint. Returns `None` for a constraint that only prefers nodes (`ScheduleAnyway`).
     fn read(at: &At<'_, '_>, own: &Labels) -> Result<Option<Self>, Unreadable> {
         if at.key("whenUnsatisfiable").text()? != "DoNotSchedule" {
             return Ok(None);
@@ -242,7 +243,8 @@ impl PodTerm {
     }
 }
 
-/// Extended resources that containers name. Source: `IsExtendedResourceName` in pkg/apis/core/helper of Kubernetes 1.36.
+/// Returns the extended resources that containers name. Source: `IsExtendedResourceName` in pkg/apis/core/helper of Kubernetes
+/// 1.36.
 fn extended(spec: &Value) -> BTreeSet<String> {
     let containers = ["containers", "initContainers"].into_iter().flat_map(|kind| list(&spec[kind]));
     let resources =
@@ -254,7 +256,7 @@ fn extended(spec: &Value) -> BTreeSet<String> {
     names.filter(is_extended).cloned().collect()
 }
 
-/// Ports of the node. On the network of the node, every port of a container is one.
+/// Returns the host ports. With `hostNetwork`, every container port is a host port.
 fn host_ports(spec: &At<'_, '_>) -> Result<Vec<HostPort>, Unreadable> {
     let on_host = spec.key("hostNetwork").flag()?;
     let mut all = Vec::new();
@@ -290,7 +292,7 @@ fn volumes(spec: &At<'_, '_>) -> Result<Vec<Volume>, Unreadable> {
 }
 
 impl Volume {
-    /// Reads a volume of a pod. `None` for one that nodes do not care about.
+    /// Reads a volume of a pod. Returns `None` for a volume that does not restrict the nodes.
     fn read(at: &At<'_, '_>) -> Result<Option<Self>, Unreadable> {
         let (claim, ephemeral, disk) =
             (at.key("persistentVolumeClaim"), at.key("ephemeral"), at.key("gcePersistentDisk"));

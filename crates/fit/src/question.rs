@@ -1,4 +1,4 @@
-//! One pod against the nodes of a cluster.
+//! Checks one pod against the nodes of a cluster.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -18,7 +18,7 @@ use crate::verdict::{Fit, Margin};
 use crate::volumes::{BoundVolume, ClaimState, StorageClass};
 use crate::words;
 
-/// A pod, and what was counted over all nodes for it. Made once for a pod by [`Cluster::ask`], it answers for each node in less
+/// A pod with the counts over all nodes that its rules need. [`Cluster::ask`] creates it once per pod; then each node takes less
 /// than a microsecond.
 pub struct Question<'a> {
     pod: &'a PodRequirements,
@@ -27,28 +27,28 @@ pub struct Question<'a> {
     volumes: Vec<Place<'a>>,
 }
 
-/// The bearing of one volume on nodes.
+/// The nodes that one volume allows.
 enum Place<'a> {
-    /// No node takes the pod.
+    /// The volume allows no node.
     Nowhere(Reason, &'a FieldPath),
-    /// The volume of a claim is where its terms say.
+    /// The claim is bound to a volume with node affinity terms.
     There(&'a str, &'a [NodeTerm], &'a FieldPath),
-    /// The volume of a claim has these labels.
+    /// The claim is bound to a volume whose labels may name zones.
     Labelled(&'a str, &'a Labels, &'a FieldPath),
-    /// A class makes the volume.
+    /// A storage class will create the volume.
     Made(String, &'a str, &'a StorageClass, &'a FieldPath),
-    /// The volume is being made for a node.
+    /// The volume is being created for a node.
     MadeFor(&'a str, &'a str, &'a FieldPath),
-    /// A disk by its name.
+    /// A Compute Engine disk, and true if it is mounted read-only.
     Disk(&'a str, bool, &'a FieldPath),
 }
 
-/// Takes refusals. The clause is made only where it is wanted.
+/// Receives refusals. Builds them only if they are needed.
 trait Sink {
     fn refuse(&mut self, refusal: impl FnOnce() -> Refusal) -> ControlFlow<()>;
 }
 
-/// Ends at the first.
+/// Stops at the first refusal.
 struct First;
 
 impl Sink for First {
@@ -65,12 +65,12 @@ impl Sink for Vec<Refusal> {
 }
 
 impl Cluster {
-    /// Counts what depends on all nodes (topology spread, pod affinity, volumes), once for all of them.
+    /// Computes, once for all nodes, the checks that depend on all nodes: topology spread, pod affinity, volumes.
     pub fn ask<'a>(&'a self, pod: &'a PodRequirements) -> Question<'a> {
         Question::new(self, pod)
     }
 
-    /// The nodes that take a pod, in their order.
+    /// Returns the nodes that the pod fits on, in their order.
     pub fn places(&self, pod: &PodRequirements) -> Vec<NodeId> {
         let question = self.ask(pod);
         self.nodes().filter(|(_, node)| question.takes(node)).map(|(id, _)| id).collect()
@@ -83,12 +83,12 @@ impl<'a> Question<'a> {
         Self { pod, domains: domains(cluster, pod), company: Company::new(cluster, pod), volumes }
     }
 
-    /// Returns true if the node takes the pod. Gates count, as in [`Self::refusals`].
+    /// Returns true if the pod fits on the node. Scheduling gates count, as in [`Self::refusals`].
     pub fn takes(&self, node: &Node) -> bool {
         self.pod.gates.is_empty() && self.check(node, &mut First).is_continue()
     }
 
-    /// All reasons why the node does not take the pod, in the order of kube-scheduler's predicates; none when it does.
+    /// Returns all reasons why the pod does not fit on the node, in the order of kube-scheduler's predicates; none if it fits.
     pub fn refusals(&self, node: &Node) -> Vec<Refusal> {
         let mut all = Vec::new();
         if !self.pod.gates.is_empty() {
@@ -99,7 +99,7 @@ impl<'a> Question<'a> {
         all
     }
 
-    /// The reasons that the node is to blame for.
+    /// Returns the reasons that depend on the node; scheduling gates do not.
     fn by_node(&self, node: &Node) -> Vec<Refusal> {
         let mut all = Vec::new();
         // It goes on until the end.
@@ -109,7 +109,7 @@ impl<'a> Question<'a> {
         all
     }
 
-    /// The answer for a node that may not exist yet. Gates do not count: they hold the pod back, and no node is to blame.
+    /// Returns the answer for a node that may not exist yet. Scheduling gates do not count: they hold the pod back on any node.
     pub fn verdict(&self, node: &Node) -> Fit {
         let refusals = self.by_node(node);
         let Some(slack) = &node.slack else {
@@ -127,7 +127,7 @@ impl<'a> Question<'a> {
         }
     }
 
-    /// The resources of which about as much is left as the pod asks for: the difference is not above the slack.
+    /// Returns the resources for which the free amount and the pod's request differ by at most the slack.
     fn margins(&self, node: &Node, slack: &Amounts) -> Vec<Margin> {
         let measured = self.pod.requests.iter().filter(|request| request.resource.is_measured());
         let close = |Request { resource, amount, path }: &Request| {
@@ -138,7 +138,7 @@ impl<'a> Question<'a> {
         measured.filter_map(close).collect()
     }
 
-    /// The predicates in kube-scheduler's order.
+    /// Runs the predicates in kube-scheduler's order.
     fn check(&self, node: &Node, sink: &mut impl Sink) -> ControlFlow<()> {
         self.check_node(node, sink)?;
         self.check_affinity(node, sink)?;
@@ -294,7 +294,7 @@ impl<'a> Question<'a> {
     }
 }
 
-/// The first requirement of each term that a node does not meet.
+/// Returns, for each term, the first requirement that the node does not meet.
 fn unmet(terms: &[NodeTerm], node: &Node) -> Vec<Option<Requirement>> {
     let first =
         |term: &NodeTerm| term.check(&node.labels, &node.name).err().flatten().map(|(one, ..)| one.clone());
@@ -303,8 +303,8 @@ fn unmet(terms: &[NodeTerm], node: &Node) -> Vec<Option<Requirement>> {
 
 /// kube-scheduler's own words.
 impl Question<'_> {
-    /// The reason why no node takes the pod, whatever the nodes are, as kube-scheduler says it (of its PreFilter plugins). `None`
-    /// when the nodes decide.
+    /// Returns the reason, in the words of kube-scheduler's PreFilter plugins, why the pod fits on no node at all. `None` if it
+    /// depends on the nodes.
     pub fn words_for_all(&self) -> Option<String> {
         if self.names().is_some_and(|names| names.is_empty()) {
             return Some("pod affinity terms conflict".to_owned());
@@ -316,7 +316,8 @@ impl Question<'_> {
         self.volumes.iter().filter_map(nowhere).min_by_key(|(order, _)| *order).map(|(_, words)| words)
     }
 
-    /// The reasons why a node does not take the pod, as kube-scheduler says them: those of the first plugin that refuses.
+    /// Returns the reasons, in kube-scheduler's words, why the pod does not fit on a node: those of the first plugin that
+    /// refuses.
     pub fn words(&self, node: &Node) -> Vec<String> {
         if let Some(words) = self.words_for_all() {
             return vec![words];
@@ -335,7 +336,7 @@ impl Question<'_> {
             && refusals.iter().filter(|one| Some(one.predicate()) == first).all(Refusal::is_preemptible)
     }
 
-    /// The names of the only nodes that node affinity allows; `None` when it allows others.
+    /// Returns the node names that node affinity is limited to; `None` if it is not limited to names.
     fn names(&self) -> Option<BTreeSet<&str>> {
         let terms = self.pod.node_terms.as_deref().filter(|terms| !terms.is_empty())?;
         let sets = terms.iter().map(NodeTerm::names).collect::<Option<Vec<_>>>()?;
@@ -457,7 +458,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Returns true if a pod of the node has the disk, and one of both writes.
+/// Returns true if a pod on the node uses the disk, and one of the two pods writes to it.
 fn is_taken(name: &str, read_only: bool, node: &Node) -> bool {
     let same = |volume: &Volume| match volume {
         Volume::Disk { name: other, read_only: too, .. } => other == name && !(read_only && *too),

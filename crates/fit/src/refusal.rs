@@ -1,4 +1,4 @@
-//! Reasons why a node does not take a pod.
+//! Reasons why a pod does not fit on a node.
 
 use std::fmt;
 
@@ -9,19 +9,19 @@ use crate::resources::Resource;
 use crate::taints::Taint;
 use crate::topology::Skew;
 
-/// One reason why a node does not take a pod.
+/// One reason why a pod does not fit on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub reason: Reason,
-    /// The place in the Pod that asks for what the node does not have: `spec.nodeSelector.pool`. Where something is missing, as
-    /// a toleration, the place where it would stand.
+    /// The path in the Pod of the setting that the node does not meet: `spec.nodeSelector.pool`. If something is missing, such as
+    /// a toleration, the path where it would be.
     pub path: FieldPath,
 }
 
 /// Reasons, in the order of the predicates of kube-scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Gates keep the pod from being scheduled at all.
+    /// Scheduling gates keep the pod from being scheduled.
     Gated { gates: Vec<String> },
     /// The node is cordoned.
     Cordoned,
@@ -29,51 +29,52 @@ pub enum Reason {
     NodeName { wanted: String },
     /// The pod does not tolerate a taint.
     Taint { taint: Taint },
-    /// A label of `nodeSelector`, and the value that the node has.
+    /// The node has another value, or none, for a label of `nodeSelector`.
     Selector { key: String, wanted: String, found: Option<String> },
-    /// Node affinity: for each term its first requirement that the node does not meet. A term without requirements has none.
+    /// Node affinity: for each term, the first requirement that the node does not meet; `None` for a term without requirements.
     Affinity { unmet: Vec<Option<Requirement>> },
-    /// A port of the node is taken.
+    /// A host port is already used.
     Port { port: i64, protocol: String },
-    /// A resource is short: amounts as in [`crate::Request`]. `allocatable` is what all pods of the node have together.
+    /// The node has too little of a resource. Units as in [`crate::Request`]. `allocatable` is the amount for all pods of the
+    /// node together.
     Short { resource: Resource, wanted: i64, free: i64, allocatable: i64 },
     /// The claim does not exist.
     NoClaim { claim: String },
-    /// The claim is for one pod, and another one has it.
+    /// The claim is for a single pod, and another pod uses it.
     ClaimInUse { claim: String },
-    /// The disk is on the node for another pod, and one of them writes.
+    /// Another pod on the node uses the disk, and one of the two writes to it.
     DiskInUse { disk: String },
-    /// The claim gets its volume before pods that use it, and has none yet.
+    /// The claim must be bound before a pod can use it (`Immediate`), and is not bound yet.
     Unbound { claim: String },
-    /// The claim names a volume that is not its own yet.
+    /// The claim names a volume, but is not bound to it yet.
     NotBoundYet { claim: String, volume: String },
     /// The claim is being deleted.
     ClaimGoing { claim: String },
-    /// The claim has lost its volume for good.
+    /// The claim has lost its volume permanently.
     ClaimLost { claim: String, volume: String },
     /// The claim is bound to a volume that does not exist.
     NoVolume { claim: String, volume: String },
-    /// The class of the claim does not exist.
+    /// The storage class of the claim does not exist.
     NoClass { claim: String, class: String },
-    /// The class of a volume of the pod's own does not exist.
+    /// The storage class of an ephemeral volume of the pod does not exist.
     NoClassOfVolume { volume: String, class: String },
-    /// The volume of the claim is being made for another node.
+    /// The volume of the claim is being created for another node.
     MadeElsewhere { claim: String, node: String },
-    /// The volume of the claim cannot be mounted here: the requirements that the node does not meet.
+    /// The volume of the claim cannot be mounted on this node: the volume's requirements that the node does not meet.
     VolumeElsewhere { claim: String, unmet: Vec<Option<Requirement>> },
-    /// The class of the claim makes no volumes here.
+    /// The storage class of the claim creates no volumes for this node's topology.
     ClassElsewhere { claim: String, class: String },
     /// The label of the claim's volume names another zone or region.
     Zone { claim: String, key: String, zones: String },
-    /// The node lacks the label that a spread constraint counts by.
+    /// The node lacks the topology label of a spread constraint.
     NoDomain { topology_key: String },
     /// The domain has too many pods already.
     Skewed { topology_key: String, domain: String, skew: Skew, max_skew: i64 },
-    /// The pods that it must be near to are not in this domain. `domain` is `None` when the node lacks the label.
+    /// No pod that the pod has affinity to is in the node's domain. `domain` is `None` if the node lacks the topology label.
     NotNear { topology_key: String, domain: Option<String>, selector: LabelSelector },
-    /// Pods that it must be apart from are in this domain.
+    /// A pod that the pod has anti-affinity to is in the node's domain.
     NotApart { topology_key: String, domain: String, selector: LabelSelector },
-    /// Other pods must be apart from it.
+    /// A pod in the node's domain has anti-affinity to this pod.
     KeptOut { topology_key: String, domain: String },
 }
 
@@ -115,12 +116,12 @@ impl Predicate {
 }
 
 impl Refusal {
-    /// The predicate that refuses first.
+    /// Returns the first predicate that refuses for this reason.
     pub fn predicate(&self) -> Predicate {
         self.predicates().first().copied().unwrap_or(Predicate::NodeResourcesFit)
     }
 
-    /// The predicates that refuse for this reason, each by itself, in their order.
+    /// Returns all predicates that would refuse for this reason, in their order.
     pub fn predicates(&self) -> &'static [Predicate] {
         match &self.reason {
             Reason::Gated { .. } => &[Predicate::SchedulingGates],
@@ -153,8 +154,8 @@ impl Refusal {
         }
     }
 
-    /// Returns true if the pod names an object that is not among those that were given. Of a live cluster, whose objects are all there,
-    /// this is a refusal; of a file alone, it says that more has to be known.
+    /// Returns true if the pod names an object that the [`crate::Cluster`] does not have. For a live cluster, whose objects are
+    /// all read, that is a refusal. For a stack file alone, it means that the answer is unknown.
     pub fn is_of_a_missing_object(&self) -> bool {
         matches!(
             self.reason,
@@ -187,7 +188,7 @@ impl fmt::Display for Refusal {
 }
 
 impl fmt::Display for Reason {
-    /// One clause whose subject is the pod: `asks for 100Gi of memory, 5.48Gi are free`.
+    /// Writes one clause whose subject is the pod: `asks for 100Gi of memory, 5.48Gi are free`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Gated { gates } => write!(f, "waits for scheduling gates: {}", gates.join(", ")),
@@ -264,7 +265,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Requirements of which one would have sufficed.
+/// Returns the text of alternative requirements, one of which would have sufficed.
 fn alternatives(unmet: &[Option<Requirement>]) -> String {
     let text =
         |one: &Option<Requirement>| one.as_ref().map_or_else(|| "nothing".to_owned(), ToString::to_string);

@@ -19,11 +19,11 @@ pub struct Request {
     pub resource: Resource,
     /// Thousandths of a CPU, bytes, or whole units.
     pub amount: i64,
-    /// The place of the largest part of it: `spec.containers[0].resources.limits."nvidia.com/gpu"`.
+    /// The path of the largest part of the amount: `spec.containers[0].resources.limits."nvidia.com/gpu"`.
     pub path: FieldPath,
 }
 
-/// A quantity and the place of its largest part.
+/// A quantity, with the path of its largest part.
 #[derive(Clone, Debug)]
 pub struct Part {
     pub sum: Quantity,
@@ -37,18 +37,18 @@ pub type Parts = BTreeMap<String, Part>;
 /// Amounts that admission fills in.
 #[derive(Default)]
 pub struct Filled<'a> {
-    /// Requests of containers that state none; the first counts.
+    /// Default requests for containers that set none; the first entry that has a resource counts.
     pub requests: Vec<&'a Parts>,
-    /// The overhead, in place of the pod's own.
+    /// The overhead of the RuntimeClass, which replaces the pod's own.
     pub overhead: Option<&'a Parts>,
 }
 
-/// Returns the requests of a pod: its containers and sidecars together, or more if one of the other init containers needs more with
-/// the sidecars that have started before it. Where the pod states `resources` of its own, those count. `overhead` comes on top. A
-/// container that is being resized counts with the most of what it asks for, is promised and has.
+/// Returns the requests of a pod: its containers and sidecars together, or more if one of the other init containers needs more
+/// with the sidecars that have started before it. If the pod sets `resources` at pod level, those count. `overhead` is added. A
+/// container that is being resized counts with the largest of its desired, allocated and actual amounts.
 ///
 /// # Errors
-/// A value is no quantity, or of another type.
+/// A value is no quantity, or has the wrong type.
 pub fn requests(pod: &At<'_, '_>, filled: &Filled<'_>) -> Result<Vec<Request>, Unreadable> {
     let spec = pod.key("spec");
     let resized = Resized::of(pod.value());
@@ -84,12 +84,12 @@ pub fn requests(pod: &At<'_, '_>, filled: &Filled<'_>) -> Result<Vec<Request>, U
     Ok(all)
 }
 
-/// Returns true for an init container that runs as long as the pod does.
+/// Returns true for an init container that runs as long as the pod does (a sidecar).
 pub fn is_sidecar(container: &Value) -> bool {
     text(container, "restartPolicy") == "Always"
 }
 
-/// A container's requests, its limits where it states no request, and what admission fills in where it states neither.
+/// Returns the container's requests. Its limits replace missing requests, and admission fills in what has neither.
 fn of_container(container: &At<'_, '_>, filled: &Filled<'_>) -> Result<Parts, Unreadable> {
     let resources = container.key("resources");
     let requests = resources.key("requests");
@@ -102,7 +102,7 @@ fn of_container(container: &At<'_, '_>, filled: &Filled<'_>) -> Result<Parts, Un
     Ok(parts)
 }
 
-/// Quantities as kube-apiserver stores them: each is rounded up to thousandths. One that is null is 0.
+/// Reads quantities as kube-apiserver stores them, rounded up to thousandths. Null is 0.
 pub fn quantities(values: &At<'_, '_>) -> Result<Parts, Unreadable> {
     let each = |(name, at): (&str, At<'_, '_>)| {
         let read = if at.is_absent() { Some(Quantity::default()) } else { Quantity::of(at.value()) };
@@ -115,7 +115,7 @@ pub fn quantities(values: &At<'_, '_>) -> Result<Parts, Unreadable> {
 /// The containers of a live pod that are being resized, or were.
 struct Resized<'v> {
     statuses: Vec<&'v Value>,
-    /// True if the node can never give what is asked for, so that it does not count.
+    /// True if the node can never provide the desired amounts, so they do not count.
     is_infeasible: bool,
 }
 
@@ -129,7 +129,7 @@ impl<'v> Resized<'v> {
         Self { statuses, is_infeasible: pending.is_some_and(|one| one["reason"] == "Infeasible") }
     }
 
-    /// The requests of a container with what its status says. Source: `determineEffectiveRequests`.
+    /// Returns the requests of a container, raised to the amounts in its status. Source: `determineEffectiveRequests`.
     fn over(&self, asked: Parts, container: &At<'_, '_>) -> Result<Parts, Unreadable> {
         let name = &container.value()["name"];
         let Some(status) = self.statuses.iter().find(|one| one["name"] == *name) else { return Ok(asked) };
@@ -164,8 +164,8 @@ fn at_least(to: &mut Parts, least: &Parts) {
     }
 }
 
-/// Resources that a pod can state as a whole (`spec.resources`): a request there counts in place of the containers'; a limit there
-/// when no container says anything.
+/// Applies pod-level resources (`spec.resources`): a request there replaces the sum of the containers' requests; a limit there
+/// counts if no container sets the resource.
 fn override_by_pod(sum: &mut Parts, resources: &At<'_, '_>) -> Result<(), Unreadable> {
     let is_huge = |name: &str| name.starts_with("hugepages-");
     let can_be = |name: &str| matches!(name, "cpu" | "memory") || is_huge(name);

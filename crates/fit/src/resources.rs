@@ -1,4 +1,4 @@
-//! Resources of nodes and pods, in the whole numbers that kube-scheduler compares.
+//! Resources of nodes and pods, as the integers that kube-scheduler compares.
 //!
 //! Source: `Resource` in pkg/scheduler/framework/types.go and `IsScalarResourceName` of Kubernetes 1.36.
 
@@ -12,9 +12,9 @@ use model::quantity::Quantity;
 /// A resource, in the order in which kube-scheduler reports shortages.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Resource {
-    /// Places for pods: one for each.
+    /// The number of pods; each pod counts 1.
     Pods,
-    /// Processors, in thousandths.
+    /// CPUs, in thousandths of a CPU.
     Cpu,
     /// Memory in bytes.
     Memory,
@@ -25,7 +25,7 @@ pub enum Resource {
 }
 
 impl Resource {
-    /// Returns the resource of a key in `requests`; `None` for those that kube-scheduler does not count.
+    /// Returns the resource for a key in `requests`; `None` for resources that kube-scheduler does not count.
     pub fn of(name: &str) -> Option<Self> {
         Some(match name {
             "pods" => Self::Pods,
@@ -41,7 +41,7 @@ impl Resource {
         })
     }
 
-    /// The key in `requests` and `allocatable`.
+    /// Returns the key in `requests` and `allocatable`.
     pub fn name(&self) -> &str {
         match self {
             Self::Pods => "pods",
@@ -52,7 +52,7 @@ impl Resource {
         }
     }
 
-    /// Returns the number that kube-scheduler compares.
+    /// Returns the quantity as the integer that kube-scheduler compares.
     pub fn count(&self, quantity: Quantity) -> i64 {
         match self {
             Self::Cpu => quantity.milli(),
@@ -60,7 +60,7 @@ impl Resource {
         }
     }
 
-    /// Returns an amount as people write it: `1.93` CPUs, `5.48Gi`, `2`.
+    /// Returns an amount as people would write it: `1.93` CPUs, `5.48Gi`, `2`.
     pub fn text(&self, amount: i64) -> String {
         match self {
             Self::Cpu => decimal(amount, 1000, 3),
@@ -69,7 +69,7 @@ impl Resource {
         }
     }
 
-    /// Returns true if GKE's nodes are known only to about 1 % in this resource.
+    /// Returns true if the amount of this resource on GKE's nodes is known only to about 1 %.
     pub fn is_measured(&self) -> bool {
         matches!(self, Self::Cpu | Self::Memory | Self::EphemeralStorage)
     }
@@ -81,14 +81,14 @@ impl fmt::Display for Resource {
     }
 }
 
-/// Bytes in the largest binary unit below them, to a hundredth.
+/// Returns bytes in the largest binary unit that is not above them, to two decimal places.
 fn bytes(amount: i64) -> String {
     let units = [("Ti", 1_i64 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)];
     let unit = units.into_iter().find(|(_, size)| amount.unsigned_abs() >= size.unsigned_abs());
     unit.map_or_else(|| amount.to_string(), |(unit, size)| decimal(amount, size, 2) + unit)
 }
 
-/// `amount / size` rounded to so many places, without zeros at the end.
+/// Returns `amount / size` rounded to `places` decimal places, without trailing zeros.
 fn decimal(amount: i64, size: i64, places: u32) -> String {
     let power = 10_i128.pow(places);
     let sign = if amount < 0 { "-" } else { "" };
@@ -99,7 +99,7 @@ fn decimal(amount: i64, size: i64, places: u32) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Amounts of resources: those of a node, or what pods take of it.
+/// Amounts of resources that a node has, or that its pods use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Amounts {
     /// Thousandths of a CPU.
@@ -115,7 +115,7 @@ pub struct Amounts {
 }
 
 impl Amounts {
-    /// Reads `status.allocatable` or `status.capacity` of a Node. Values that are no quantities count as absent.
+    /// Reads `status.allocatable` or `status.capacity` of a Node. Values that are not quantities count as absent.
     pub fn read(list: &Value) -> Self {
         let mut out = Self::default();
         for (name, value) in list.as_object().into_iter().flatten() {
@@ -126,7 +126,7 @@ impl Amounts {
         out
     }
 
-    /// The amount of one resource; 0 when there is none.
+    /// Returns the amount of one resource; 0 if there is none.
     pub fn get(&self, resource: &Resource) -> i64 {
         match resource {
             Resource::Pods => self.pods,
@@ -137,7 +137,7 @@ impl Amounts {
         }
     }
 
-    /// Adds to one resource.
+    /// Adds an amount to one resource.
     pub fn add(&mut self, resource: &Resource, amount: i64) {
         let held = match resource {
             Resource::Pods => &mut self.pods,

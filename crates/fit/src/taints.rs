@@ -10,16 +10,16 @@ use serde_json::Value;
 use crate::error::Unreadable;
 use crate::json::{At, list, text};
 
-/// The key of the taint that a cordoned node counts as having.
+/// The key of the taint that a cordoned node is treated as having.
 pub const CORDON: &str = "node.kubernetes.io/unschedulable";
 
 /// The effect of a taint on pods that do not tolerate it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Effect {
     NoSchedule,
-    /// Discourages only: no node is refused for it.
+    /// Only discourages: never a reason to refuse a node.
     PreferNoSchedule,
-    /// Also ends pods that run.
+    /// Also evicts running pods.
     NoExecute,
 }
 
@@ -53,7 +53,7 @@ pub struct Taint {
 }
 
 impl Taint {
-    /// Returns a taint that keeps pods off.
+    /// Returns a `NoSchedule` taint.
     pub fn no_schedule(key: &str, value: &str) -> Self {
         Self { key: key.to_owned(), value: value.to_owned(), effect: Effect::NoSchedule }
     }
@@ -67,7 +67,7 @@ impl Taint {
         list(taints).iter().filter_map(each).collect()
     }
 
-    /// Returns true if pods that do not tolerate it are kept off.
+    /// Returns true if pods that do not tolerate the taint cannot be scheduled.
     pub fn keeps_off(&self) -> bool {
         match self.effect {
             Effect::NoSchedule | Effect::NoExecute => true,
@@ -85,30 +85,30 @@ impl fmt::Display for Taint {
     }
 }
 
-/// The way a toleration compares values.
+/// How a toleration compares values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Match {
     Equal,
     Exists,
-    /// `Lt` and `Gt`. Behind the feature gate `TaintTolerationComparisonOperators`, which is off in Kubernetes 1.36: such
-    /// a toleration tolerates nothing.
+    /// `Lt` and `Gt`. They need the feature gate `TaintTolerationComparisonOperators`, which is off in Kubernetes 1.36, so such a
+    /// toleration tolerates nothing.
     Disabled,
 }
 
 /// A toleration of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Toleration {
-    /// Empty for every key.
+    /// The taint's key; empty for every key.
     key: String,
     operator: Match,
     value: String,
-    /// `None` for every effect.
+    /// The taint's effect; `None` for every effect.
     effect: Option<Effect>,
 }
 
 impl Toleration {
-    /// Returns a toleration of a key with whatever value and this effect, as the admission plugin `ExtendedResourceToleration`
-    /// adds for the resources that a pod requests.
+    /// Returns a toleration of a key with any value and this effect, as the admission plugin `ExtendedResourceToleration` adds
+    /// for the resources that a pod requests.
     pub fn exists(key: &str, effect: Effect) -> Self {
         Self { key: key.to_owned(), operator: Match::Exists, value: String::new(), effect: Some(effect) }
     }
@@ -152,7 +152,7 @@ impl Toleration {
         Ok(Self { key: text("key")?, operator, value: text("value")?, effect })
     }
 
-    /// Returns true if it tolerates the taint.
+    /// Returns true if the toleration tolerates the taint.
     pub fn tolerates(&self, taint: &Taint) -> bool {
         self.effect.is_none_or(|effect| effect == taint.effect)
             && (self.key.is_empty() || self.key == taint.key)
@@ -164,7 +164,7 @@ impl Toleration {
     }
 }
 
-/// The first of the taints that keeps a pod with these tolerations off.
+/// Returns the first taint that these tolerations do not tolerate.
 pub fn untolerated<'t>(taints: &'t [Taint], tolerations: &[Toleration]) -> Option<&'t Taint> {
     let tolerated = |taint: &Taint| tolerations.iter().any(|toleration| toleration.tolerates(taint));
     taints.iter().filter(|taint| taint.keeps_off()).find(|taint| !tolerated(taint))

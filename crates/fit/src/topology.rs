@@ -11,13 +11,13 @@ use crate::node::Node;
 use crate::pod::{PodRequirements, PodTerm, Spread};
 use crate::taints::untolerated;
 
-/// Pods of one spread constraint by domain.
+/// The number of matching pods in each domain of one spread constraint.
 pub struct Domains<'a> {
     pub spread: &'a Spread,
     pods: BTreeMap<&'a str, i64>,
-    /// The fewest that a domain has.
+    /// The lowest number of pods in any domain.
     fewest: i64,
-    /// 1 if the constraint counts the pod itself.
+    /// 1 if the constraint counts the pod itself; otherwise 0.
     own: i64,
 }
 
@@ -45,7 +45,8 @@ pub fn domains<'a>(cluster: &'a Cluster, pod: &'a PodRequirements) -> Vec<Domain
         .collect()
 }
 
-/// Pods on a node that a constraint counts. A selector without requirements counts none, although it selects the pod itself.
+/// Returns the number of pods on a node that a constraint counts. An empty selector counts none, although it selects the pod
+/// itself.
 fn counted(spread: &Spread, pod: &PodRequirements, node: &Node) -> i64 {
     if spread.selector.is_everything() {
         return 0;
@@ -56,12 +57,12 @@ fn counted(spread: &Spread, pod: &PodRequirements, node: &Node) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// The counts of a domain that may not have one more.
+/// The counts of a domain that cannot take another pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Skew {
-    /// Pods that the domain has.
+    /// The number of pods in the domain.
     pub pods: i64,
-    /// Pods of the domain with the fewest.
+    /// The number of pods in the domain with the fewest pods.
     pub fewest: i64,
 }
 
@@ -73,16 +74,17 @@ impl Domains<'_> {
     }
 }
 
-/// Domains in which other pods are, that a pod wants to be near to or apart from, or that want to be apart from it.
+/// The domains that matter for pod affinity and anti-affinity of one pod: those of the pods that it has affinity or anti-affinity
+/// to, and of the pods that have anti-affinity to it.
 #[derive(Default)]
 pub struct Company<'a> {
-    /// For each term of pod affinity, the domains with a pod that all of the terms are about.
+    /// For each term of pod affinity, the domains with a pod that matches all of the terms.
     near: Vec<BTreeSet<&'a str>>,
-    /// True if the pod is the first of those that its terms are about.
+    /// True if no pod matches the terms yet except the pod itself, so that affinity does not hold it back.
     is_first: bool,
-    /// For each term of anti-affinity, the domains with a pod that it is about.
+    /// For each term of anti-affinity, the domains with a pod that matches it.
     apart: Vec<BTreeSet<&'a str>>,
-    /// Label and value of domains that other pods keep it out of.
+    /// The label and value of the domains from which the anti-affinity of other pods excludes it.
     kept_out: BTreeSet<(&'a str, &'a str)>,
 }
 
@@ -116,7 +118,7 @@ impl<'a> Company<'a> {
         out
     }
 
-    /// The first term of affinity that a node does not meet.
+    /// Returns the first term of affinity that a node does not meet.
     pub fn missing(&self, node: &Node, terms: &'a [PodTerm]) -> Option<&'a PodTerm> {
         let domain = |term: &PodTerm| node.labels.get(&term.topology_key);
         if let Some(term) = terms.iter().find(|term| domain(term).is_none()) {
@@ -129,7 +131,7 @@ impl<'a> Company<'a> {
         (!self.is_first).then_some(term)
     }
 
-    /// The first term of anti-affinity that a node breaks.
+    /// Returns the first term of anti-affinity that a node violates.
     pub fn crowded(&self, node: &Node, terms: &'a [PodTerm]) -> Option<&'a PodTerm> {
         let here = |(term, domains): &(&PodTerm, &BTreeSet<&str>)| {
             node.labels.get(&term.topology_key).is_some_and(|domain| domains.contains(domain.as_str()))
@@ -137,14 +139,14 @@ impl<'a> Company<'a> {
         terms.iter().zip(&self.apart).find(here).map(|(term, _)| term)
     }
 
-    /// The label and value of a domain of the node that another pod keeps the pod out of.
+    /// Returns the label and value of a domain of the node from which another pod's anti-affinity excludes the pod.
     pub fn kept_out(&self, node: &Node) -> Option<(&'a str, &'a str)> {
         let here = |(key, value): &&(&str, &str)| node.labels.get(*key).is_some_and(|own| own == value);
         self.kept_out.iter().find(here).copied()
     }
 }
 
-/// Adds the domains of a node to those of the terms that hold.
+/// Adds the domains of a node to those of each matching term.
 fn note<'a>(
     scopes: &[Scope<'a>],
     to: &mut [BTreeSet<&'a str>],
@@ -156,7 +158,7 @@ fn note<'a>(
     }
 }
 
-/// A term of the pod that is placed, with the namespaces that it names by label.
+/// A term of the pod to schedule, with the namespaces that it selects by label.
 struct Scope<'a> {
     term: &'a PodTerm,
     by_label: BTreeSet<&'a str>,
@@ -169,9 +171,9 @@ impl<'a> Scope<'a> {
         Self { term, by_label: selected.map(|(name, _)| name.as_str()).collect() }
     }
 
-    /// Returns true if the term is about a pod. One for all namespaces is also about those that are not known; and so is one that would
-    /// select a namespace without labels, as of kube-scheduler 1.36: its `mergeAffinityTermNamespacesIfNotEmpty` forgets in a
-    /// copy of the term that the selector is done with, and compares it with no labels afterwards.
+    /// Returns true if the term matches a pod. A term for all namespaces also matches pods in unknown namespaces; and so is one
+    /// that would select a namespace without labels, as of kube-scheduler 1.36: its `mergeAffinityTermNamespacesIfNotEmpty`
+    /// forgets in a copy of the term that the selector is done with, and compares it with no labels afterwards.
     fn has(&self, pod: &PodRequirements) -> bool {
         let namespace = &pod.namespace;
         (self.term.namespaces.contains(namespace)
@@ -182,7 +184,7 @@ impl<'a> Scope<'a> {
 }
 
 impl PodTerm {
-    /// Returns true if a pod with this term keeps another one out, whose namespace has these labels: none when it is not known.
+    /// Returns true if a pod with this term excludes another pod, whose namespace has these labels (`None` if unknown).
     fn repels(&self, other: &PodRequirements, namespace: Option<&Labels>) -> bool {
         let none = Labels::new();
         (self.namespaces.contains(&other.namespace)

@@ -7,19 +7,19 @@ use model::address::FieldPath;
 use crate::refusal::Refusal;
 use crate::resources::Resource;
 
-/// The answer for a pod and a node.
+/// The answer for one pod and one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fit {
-    /// The node takes the pod.
+    /// The pod fits on the node.
     Fits,
-    /// CPU, memory or disk are so close that the node has to be measured: a file does not tell. Nothing else is in the way.
+    /// CPU, memory or disk are so close that only a live node can tell. Everything else fits.
     Near(Vec<Margin>),
-    /// The node does not take the pod: all reasons, in the order of kube-scheduler's predicates.
+    /// The pod does not fit on the node: all reasons, in the order of kube-scheduler's predicates.
     Refused(Vec<Refusal>),
 }
 
 impl Fit {
-    /// Returns true if the node takes the pod, or may.
+    /// Returns true if the pod fits on the node, or may fit.
     pub fn is_possible(&self) -> bool {
         match self {
             Self::Fits | Self::Near(_) => true,
@@ -28,20 +28,20 @@ impl Fit {
     }
 }
 
-/// A resource of which a node has about as much as a pod asks for.
+/// A resource of which a node has about as much as a pod requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Margin {
     pub resource: Resource,
-    /// The amount that the pod asks for: thousandths of a CPU, or bytes.
+    /// The amount that the pod requests: thousandths of a CPU, or bytes.
     pub wanted: i64,
-    /// The amount that the node has left, by the file.
+    /// The computed amount that the node has left, in the same unit.
     pub free: i64,
-    /// The place of the request in the Pod.
+    /// The path of the request in the Pod.
     pub path: FieldPath,
 }
 
 impl fmt::Display for Margin {
-    /// A clause whose subject is the pod.
+    /// Writes a clause whose subject is the pod.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { resource, wanted, free, .. } = self;
         write!(

@@ -1,9 +1,9 @@
-//! Volumes that decide on nodes: claims, the volumes they are bound to, and storage classes. They are an input: which zone a disk
-//! is in, nobody knows from a pod.
+//! Volumes that restrict the nodes of a pod: claims, the volumes they are bound to, and storage classes. They are an input,
+//! because the zone of a disk does not follow from the pod.
 //!
 //! Source: plugins VolumeRestrictions, VolumeBinding and VolumeZone of kube-scheduler 1.36, and the admission plugin
-//! DefaultStorageClass of kube-apiserver. Not followed: volumes that exist and wait for a claim (a claim that waits for its first pod
-//! is taken to get a new one), storage capacity that drivers report, and the number of disks a node takes (NodeVolumeLimits).
+//! DefaultStorageClass of kube-apiserver. Not checked: existing unbound volumes (a claim that waits for its first pod is assumed
+//! to get a new volume), storage capacity that drivers report, and the number of disks a node can attach (NodeVolumeLimits).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,39 +18,39 @@ use crate::labels::{Labels, NodeTerm};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     pub state: ClaimState,
-    /// True if one pod alone may use it (`ReadWriteOncePod`).
+    /// True if only one pod may use it (`ReadWriteOncePod`).
     pub one_pod: bool,
     /// True while it is being deleted: no new pod may use it.
     pub deleting: bool,
 }
 
-/// The volume of a claim.
+/// The state of a claim: its volume, or why it has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClaimState {
-    /// It has one.
+    /// The claim is bound to this volume.
     Bound(BoundVolume),
-    /// It is bound to a volume that does not exist, by name.
+    /// The claim is bound to a volume that does not exist: its name.
     Gone(String),
-    /// Its volume has been taken away, and it has none for good.
+    /// The volume of the claim is gone for good: its name.
     Lost(String),
-    /// It names a volume that is not its own yet: its labels when it exists.
+    /// The claim names a volume that it is not bound to yet: the name, and the labels if the volume exists.
     Named(String, Option<Labels>),
-    /// It has none, and gets one by its class.
+    /// The claim has no volume yet; its storage class will create one.
     Unbound {
         class: ClassName,
-        /// The node that kube-scheduler chose for a pod that waits for the volume: it is made there.
+        /// The node that kube-scheduler chose for a pod that waits for the volume: the volume is created for that node.
         node: Option<String>,
     },
-    /// It does not exist yet, and gets a volume by its class before a pod needs it.
+    /// The claim does not exist yet; its storage class will create a volume before a pod needs it.
     Planned(ClassName),
 }
 
-/// The class that a claim names.
+/// The storage class that a claim names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ClassName {
-    /// It says nothing: kube-apiserver fills in the default class, if there is one.
+    /// The claim names none: kube-apiserver fills in the default class, if there is one.
     Default,
-    /// It says `""`: a volume that exists.
+    /// The claim names `""`: it must bind to an existing volume.
     Empty,
     Named(String),
 }
@@ -70,20 +70,20 @@ impl ClassName {
 /// The volume that a claim is bound to (`PersistentVolume`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BoundVolume {
-    /// The nodes that can mount it; `None` for all.
+    /// The terms that select the nodes that can mount the volume; `None` for all nodes.
     pub node_terms: Option<Vec<NodeTerm>>,
-    /// Its labels: older volumes have their zone and region there.
+    /// The labels of the volume: older volumes name their zone and region there.
     pub labels: Labels,
 }
 
-/// A class of storage (`StorageClass`).
+/// A `StorageClass`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StorageClass {
-    /// True if its volumes are made where the first pod goes (`WaitForFirstConsumer`).
+    /// True if volumes are created where the first pod is scheduled (`WaitForFirstConsumer`).
     pub waits_for_pod: bool,
-    /// True if it makes volumes.
+    /// True if the class creates volumes.
     pub provisions: bool,
-    /// Topologies that it makes them in, one of which the node must have; none for everywhere.
+    /// The topologies in which the class creates volumes, one of which the node must match; empty for everywhere.
     pub topologies: Vec<Topology>,
 }
 
@@ -94,7 +94,7 @@ impl Claim {
     /// Reads a live PersistentVolumeClaim, and the PersistentVolume that it names.
     ///
     /// # Errors
-    /// A value is none that Kubernetes takes.
+    /// Kubernetes would refuse a value.
     pub fn read(claim: &Value, volume: Option<&Value>) -> Result<Self, Unreadable> {
         let root = FieldPath::root();
         let at = At::new(claim, &root);
@@ -118,10 +118,11 @@ impl Claim {
         Ok(Self { state, one_pod: is_for_one_pod(&at)?, deleting })
     }
 
-    /// Reads a claim that does not exist yet, and the volume that it names when that is known. It is bound before a pod needs it.
+    /// Reads a claim that does not exist yet, and the volume that it names, if known. The claim will be bound before a pod needs
+    /// it.
     ///
     /// # Errors
-    /// A value is none that Kubernetes takes.
+    /// Kubernetes would refuse a value.
     pub fn planned(claim: &Value, volume: Option<&Value>) -> Result<Self, Unreadable> {
         let root = FieldPath::root();
         let at = At::new(claim, &root);
@@ -144,7 +145,7 @@ impl BoundVolume {
     /// Reads a PersistentVolume.
     ///
     /// # Errors
-    /// A value is none that Kubernetes takes.
+    /// Kubernetes would refuse a value.
     pub fn read(volume: &Value) -> Result<Self, Unreadable> {
         let root = FieldPath::root();
         let at = At::new(volume, &root);
@@ -152,7 +153,8 @@ impl BoundVolume {
         Ok(Self { node_terms, labels: at.key("metadata").key("labels").labels()? })
     }
 
-    /// The label of zone or region that keeps it off a node, and its values. Nodes without any such label take every volume.
+    /// Returns the zone or region label of the volume that does not match the node, with its values. Every volume matches nodes
+    /// without such labels.
     pub(crate) fn other_zone<'v>(volume: &'v Labels, node: &Labels) -> Option<(&'v str, &'v str)> {
         if !ZONE_LABELS.iter().any(|(label, _)| node.contains_key(*label)) {
             return None;
@@ -170,7 +172,7 @@ impl BoundVolume {
     }
 }
 
-/// Labels of zone and region, old and new ones, each with the new one.
+/// The labels of zone and region, old and new names, each with its new name.
 const ZONE_LABELS: [(&str, &str); 4] = [
     ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
     ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
@@ -192,7 +194,7 @@ impl StorageClass {
         }
     }
 
-    /// Returns true if it makes volumes for a node with these labels.
+    /// Returns true if the class creates volumes for a node with these labels.
     pub(crate) fn reaches(&self, node: &Labels) -> bool {
         let has = |(key, values): (&String, &BTreeSet<String>)| {
             node.get(key).is_some_and(|value| values.contains(value))

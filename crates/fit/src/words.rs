@@ -1,11 +1,12 @@
-//! kube-scheduler's own words, as events and conditions of pods have them.
+//! kube-scheduler's own wording, as in events and conditions of pods.
 //!
 //! Source: the constants `ErrReason…` of its plugins (`pkg/scheduler/framework/plugins`), Kubernetes 1.36.
 
 use crate::refusal::{Predicate, Reason, Refusal};
 use crate::resources::Resource;
 
-/// The words of a PreFilter plugin about a claim that no node can help, with their rank: the plugin, then its steps.
+/// Returns a PreFilter plugin's message about a claim that makes every node unfit, with its rank: the plugin, then the step in
+/// the plugin.
 pub fn of_claim(reason: &Reason) -> Option<(u8, String)> {
     let immediate = || "pod has unbound immediate PersistentVolumeClaims".to_owned();
     Some(match reason {
@@ -23,7 +24,7 @@ pub fn of_claim(reason: &Reason) -> Option<(u8, String)> {
     })
 }
 
-/// The words of the first plugin that refuses a node.
+/// Returns the messages of the first plugin that refuses a node.
 pub fn of_node(refusals: &[Refusal]) -> Vec<String> {
     let Some(first) = refusals.first().map(Refusal::predicate) else { return Vec::new() };
     let own = refusals.iter().filter(|refusal| refusal.predicate() == first);

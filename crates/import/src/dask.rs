@@ -18,7 +18,7 @@ use stack::{
     ServiceType, Worker,
 };
 
-/// Names longer than this the operator refuses, and a stack with it.
+/// The maximum length of a name. The operator refuses longer ones, and so does a stack.
 const LONGEST: usize = 53;
 
 pub(crate) fn import(found: &Found, draft: &mut Draft) {
@@ -162,7 +162,7 @@ fn idle(seconds: u64) -> Option<IdleTimeout> {
     serde_json::from_value(json!(seconds)).ok()
 }
 
-/// The number that counts is that of the default group, and whose it is shows an autoscaler.
+/// Returns the key `replicas`. The effective number is that of the default group; if there is an autoscaler, it owns the number.
 fn replicas(found: &Found, object: &ObjectId, live: &Value, section: &str, draft: &mut Draft) -> Replicas {
     let beside = |api: model::resource::Gvk, name: String| {
         let id = ObjectId { gvk: api, namespace: object.namespace.clone(), name };
@@ -186,7 +186,7 @@ fn replicas(found: &Found, object: &ObjectId, live: &Value, section: &str, draft
     Replicas::Fixed(there)
 }
 
-/// Returns the pod as keys of a section. Values that look like secrets are left where they are.
+/// Returns the pod as keys of a section. Values that look like secrets are left out.
 fn pod_of(part: Part, live: &Value, image: Option<&str>, section: &str, draft: &mut Draft) -> Short {
     let mut pod = live.clone();
     for name in pod::without_secrets(&mut pod) {
@@ -198,7 +198,7 @@ fn pod_of(part: Part, live: &Value, image: Option<&str>, section: &str, draft: &
     pod::short(part, &pod, image, &draft.scope())
 }
 
-/// With the labels and annotations that its part gives its pods.
+/// Adds the labels and annotations that the part gives its pods.
 fn marked(mut short: Short, metadata: &Value) -> Short {
     short.keys.labels = own(&metadata["labels"]);
     short.keys.annotations = own(&metadata["annotations"]);
@@ -300,7 +300,7 @@ fn job(object: &ObjectId, live: &Value, draft: &mut Draft) {
     unsaid(&section, said, spec, draft);
 }
 
-/// Names the live fields that the section does not say, and those that it says otherwise.
+/// Adds comments on live fields that the section does not set, or sets to another value.
 pub(crate) fn unsaid(section: &str, said: &Value, live: &Value, draft: &mut Draft) {
     let (mut more, mut other) = (Vec::new(), Vec::new());
     walk(&FieldPath::keys(["spec"]), said, live, &mut more, &mut other);

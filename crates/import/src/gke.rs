@@ -1,4 +1,4 @@
-//! `[cluster]` and `[node_pool.NAME]` of what GKE says.
+//! Imports `[cluster]` and `[node_pool.NAME]` from GKE's responses.
 
 use serde_json::Value;
 
@@ -50,19 +50,19 @@ pub(crate) fn import(found: &Found, draft: &mut Draft) {
     }
 }
 
-/// Returns the link to a network of another project (a shared VPC), which its name alone does not find.
+/// Returns the link to a network if it is in another project (a shared VPC), where the name alone is not enough.
 fn shared(project: &str, link: &Value) -> Option<String> {
     let host = text(link).strip_prefix("projects/")?.split('/').next()?;
     (host != project).then(|| text(link).to_owned())
 }
 
-/// Returns the secondary range that Pods of a cluster have addresses of, unless GKE made it (recorded names).
+/// Returns the secondary range for the addresses of a cluster's Pods, unless GKE created it (recorded names).
 fn pods_range(cluster: &Value) -> Option<String> {
     let range = text(&cluster["ipAllocationPolicy"]["clusterSecondaryRangeName"]);
     (!range.is_empty() && !is_of_gke(range, cluster)).then(|| range.to_owned())
 }
 
-/// Returns the secondary range of a pool, where it has another one than its cluster.
+/// Returns the secondary range of a pool, if it differs from that of its cluster.
 fn pod_range(pool: &Value, cluster: &Value) -> Option<String> {
     let range = text(&pool["networkConfig"]["podRange"]);
     let of_cluster = text(&cluster["ipAllocationPolicy"]["clusterSecondaryRangeName"]);
@@ -77,7 +77,7 @@ fn is_of_gke(range: &str, cluster: &Value) -> bool {
 /// The driver version of pools on which GKE installs none.
 const DISABLED: &str = "INSTALLATION_DISABLED";
 
-/// Returns how the GPU driver is installed: by the DaemonSet only where a pool leaves it to one.
+/// Returns what installs the GPU driver: the DaemonSet only if a pool disables GKE's installation.
 fn driver(found: &Found, draft: &mut Draft) -> DriverInstall {
     let versions: Vec<&str> = found.pools.values().filter_map(driver_of).collect();
     let there = found.objects.iter().find(|(object, _)| {
@@ -270,7 +270,7 @@ fn upgrades(section: &str, live: &Value, pool: &mut NodePool, draft: &mut Draft)
     }
 }
 
-/// Imports a service account other than the default one, with its scopes unless a stack asks for them by default.
+/// Imports a service account that is not the default one, and its scopes unless they are a stack's default.
 fn account(config: &Value, pool: &mut NodePool) {
     let account = text(&config["serviceAccount"]);
     if matches!(account, "" | "default") {
@@ -283,7 +283,7 @@ fn account(config: &Value, pool: &mut NodePool) {
     }
 }
 
-/// Names the stack in the ownership labels of a resource.
+/// Adds a comment that names the stack in the ownership labels of a resource.
 pub(crate) fn owned(section: &str, live: &Value, draft: &mut Draft) {
     if let Some(stack) = stack_of(live) {
         draft.above(section, format!("It belongs to the stack {stack}."));

@@ -1,5 +1,5 @@
-//! Imports what runs on hosts as sections: environments, Dask clusters with their groups, and jobs that a stack left there.
-//! Other processes of Dask have no section, and are named with what stops them.
+//! Imports what a stack left on hosts: environments, Dask clusters with their groups, and jobs. Other Dask processes get no
+//! section, but a comment with the command that stops them.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,7 @@ fn is_ours(object: &ObjectId) -> bool {
     [api::environment(), api::cluster(), api::group(), api::job()].contains(&object.gvk)
 }
 
-/// Returns the id of a stack whose record is gone: its environments have it in their names.
+/// Returns the id of a stack without a record, from the names of its environments.
 pub fn id_of(found: &Found, stack: &str) -> Option<String> {
     let names = found.objects.iter().filter(|(object, live)| {
         object.gvk == api::environment() && stack_of(live).as_deref() == Some(stack)
@@ -124,7 +124,7 @@ impl<'a> Reader<'a> {
             .as_object()
             .into_iter()
             .flatten()
-            .filter(|(name, _)| environment::is_file(name))
+            .filter(|(name, _)| environment::is_usual_name(name))
             .map(|(name, text)| (name.clone(), text.clone()))
             .collect();
         if !texts.is_empty() {
@@ -151,7 +151,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Names of environments begin with the id of their stack.
+    /// Returns the key of an environment: its name without the stack's id at the start.
     fn environment_key(&self, name: &str) -> String {
         let key = name.strip_prefix(&self.owner.id).and_then(|rest| rest.strip_prefix('-'));
         key.unwrap_or(name).to_owned()
@@ -161,7 +161,7 @@ impl<'a> Reader<'a> {
         self.draft.unsupported.push(format!("{} {}: {why}", object.gvk.kind, object.name));
     }
 
-    /// Which environment, where the file has several.
+    /// Sets the key `environment` if the file has several environments.
     fn chosen(&self, spec: &Value, section: &mut Map<String, Value>) {
         if self.draft.stack.environment.len() > 1 {
             let key = self.environment_key(text(&spec["environment"]["name"]));
@@ -248,7 +248,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `scheduler` and `worker` of a cluster or a job.
+    /// Returns the keys `scheduler` and `worker` of a cluster or a job.
     fn parts(&mut self, spec: &Value, header: &str) -> Map<String, Value> {
         let (live, hosts) = (&spec["scheduler"], self.draft.stack.hosts());
         let mut scheduler = Map::new();
@@ -257,7 +257,7 @@ impl<'a> Reader<'a> {
             scheduler.insert("on".to_owned(), json!(on));
         }
         let usual = serde_json::from_value(Value::Object(scheduler.clone())).unwrap_or_default();
-        if let Some(slurm) = live.get(cluster::JOB) {
+        if let Some(slurm) = live.get(cluster::SLURM_FIELD) {
             let limits = ["--cpus-per-task=", "--mem="].map(|option| said_by(slurm, option));
             let keys = jobs(slurm, 3 + usize::from(limits[1].is_some()));
             scheduler.insert("slurm".to_owned(), keys);
@@ -266,7 +266,7 @@ impl<'a> Reader<'a> {
                 let limit = limit.filter(|limit| limit != "1");
                 scheduler.extend(limit.map(|limit| (key.to_owned(), json!(limit.replace('M', "Mi")))));
             }
-        } else if live["host"] != cluster::host(&usual, &hosts) && live["interface"].is_null() {
+        } else if live["host"] != cluster::listen_address(&usual, &hosts) && live["interface"].is_null() {
             scheduler.insert("host".to_owned(), live["host"].clone());
         }
         for (key, field, usual) in [
@@ -343,13 +343,13 @@ impl<'a> Reader<'a> {
             let directives: Vec<String> = directives.filter_map(Value::as_str).map(str::to_owned).collect();
             let there = directives.len();
             let keys = SlurmKeys { directives, ..SlurmKeys::default() };
-            let implied = keys.asks(live)["directives"].as_array().map_or(0, Vec::len) - there;
+            let implied = keys.script_options(live)["directives"].as_array().map_or(0, Vec::len) - there;
             worker.insert("slurm".to_owned(), jobs(&live["slurm"], implied));
         }
         worker
     }
 
-    /// A host that an object names and the file does not have.
+    /// Adds a comment on a host that an object names and the file does not have.
     fn missing(&mut self, host: &Value, header: &str) {
         let hosts = self.draft.stack.hosts();
         let Some(name) = host.as_str() else { return };
@@ -382,7 +382,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Adds variables whose values are taken from the environment of who applies.
+/// Adds variables whose values come from the environment of the user who applies the stack.
 fn secrets(live: &Value, section: &mut Map<String, Value>) {
     for (name, place) in live.as_object().into_iter().flatten() {
         let env = section.entry("env").or_insert_with(|| json!({}));
@@ -390,7 +390,7 @@ fn secrets(live: &Value, section: &mut Map<String, Value>) {
     }
 }
 
-/// Beginning of the variables of Dask's configuration that hold the memory fractions of a nanny.
+/// The prefix of the environment variables with the memory fractions of a nanny.
 const NANNY: &str = "DASK_DISTRIBUTED__WORKER__MEMORY__";
 
 fn fraction_of(text: &str) -> Option<Value> {
@@ -400,19 +400,19 @@ fn fraction_of(text: &str) -> Option<Value> {
     text.parse::<f64>().ok().map(|fraction| json!(fraction))
 }
 
-/// `4Gi` of 4294967296.
+/// Returns bytes as a quantity: `4Gi` for 4294967296.
 fn quantity(bytes: u64) -> String {
     let units = [("Gi", 1_u64 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)];
     let whole = units.iter().find(|(_, unit)| bytes > 0 && bytes.is_multiple_of(*unit));
     whole.map_or_else(|| bytes.to_string(), |(name, unit)| format!("{}{name}", bytes / unit))
 }
 
-/// Returns the directives of a script.
+/// Returns the `#SBATCH` directives of a SLURM script.
 fn directives(slurm: &Value) -> impl Iterator<Item = &str> {
     slurm["directives"].as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// Returns the value of an option among them.
+/// Returns the value of an option in the directives.
 fn said_by(slurm: &Value, option: &str) -> Option<String> {
     directives(slurm).find_map(|word| word.strip_prefix(option)).map(str::to_owned)
 }
@@ -439,7 +439,7 @@ fn jobs(slurm: &Value, implied: usize) -> Value {
     Value::Object(keys)
 }
 
-/// Returns how far it is.
+/// Returns the state of a job, as words.
 fn said_of(live: &Value) -> String {
     let status = &live["status"];
     if let Some(phase) = status["phase"].as_str().or(status["jobStatus"].as_str()) {
@@ -451,7 +451,7 @@ fn said_of(live: &Value) -> String {
     }
 }
 
-/// Returns a process that no stack knows: what it is, whose, and what stops it.
+/// Returns the text on a process that no stack manages: its role, its user, and the command that stops it.
 fn unmanaged_process(live: &Value) -> String {
     let mut about = vec![match live["job"].as_str() {
         Some(job) if live["pid"].is_null() => format!("job {job} of SLURM"),
@@ -481,7 +481,7 @@ fn unmanaged_process(live: &Value) -> String {
     )
 }
 
-/// Returns the command that stops a process of others, made of its numbers and of nothing else that the host said.
+/// Returns the command that stops a process not managed by a stack. It contains only numbers from the host, no other text.
 fn stops(live: &Value) -> String {
     let line = match (live["job"].as_str(), live["pid"].as_u64()) {
         (Some(job), _) => Some(ShellLine::of("scancel").words([job])),

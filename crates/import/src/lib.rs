@@ -1,5 +1,5 @@
-//! `import`: from what is live to the text of a stack. Fields without a short form go into `pod`, or are named in
-//! a comment: nothing is lost in silence. It decides nothing about the world: every section says `manage = false`.
+//! `import`: turns live objects into the text of a stack. Fields without a short form go into `pod`, or a comment names them:
+//! nothing is dropped silently. An import takes nothing over: every section has `manage = false`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -42,9 +42,9 @@ pub enum Place {
 pub enum Hosts {
     /// This machine.
     Local,
-    /// At the other end of SSH; the home is named where it is not the first.
+    /// Hosts reached by SSH; `home` is set if it is not the first one.
     Ssh { hosts: Vec<SshHost>, home: Option<String> },
-    /// A login node, this machine when none is named.
+    /// The login node of a SLURM cluster; `None` for this machine.
     Slurm { login: Option<SshHost> },
 }
 
@@ -52,38 +52,38 @@ pub enum Hosts {
 #[derive(Clone, Debug)]
 pub struct Found {
     pub place: Place,
-    /// Which endpoint of the GKE cluster was used.
+    /// The endpoint of the GKE cluster that was used.
     pub endpoint: Endpoint,
     /// The GKE cluster as its API gives it, without pools; `null` for a kubeconfig.
     pub cluster: Value,
     /// Its node pools by name.
     pub pools: BTreeMap<String, Value>,
-    /// How many nodes each pool has, in all zones together, where that is known.
+    /// The number of nodes of each pool, over all zones, as far as it is known.
     pub sizes: BTreeMap<String, u32>,
     /// Kubernetes objects.
     pub objects: BTreeMap<ObjectId, Value>,
-    /// Processes of Dask on hosts that no stack knows.
+    /// Dask processes on hosts that no stack manages.
     pub unmanaged: Vec<Value>,
     /// Parts of the live state that could not be read, and why.
     pub unread: Vec<String>,
 }
 
-/// A stack that says what is live.
+/// A stack file that describes the live objects.
 #[derive(Clone, Debug)]
 pub struct Imported {
     /// The text of `stack.toml`.
     pub text: String,
-    /// The addresses of its sections in the order of the file: those that say `manage = false`, on hosts all that become
-    /// something.
+    /// The addresses of its sections in the order of the file: those with `manage = false`; on hosts, all sections that become
+    /// resources.
     pub sections: Vec<String>,
-    /// The files that environments are made of.
+    /// The files that environments are created from.
     pub files: Vec<EnvironmentFile>,
-    /// Parts that the stack does not describe, and why: the comments of the file without their marks.
+    /// Parts of the live state that the stack does not describe, and why: the texts of the file's comments.
     pub left_out: Vec<String>,
 }
 
-/// A file that an environment is made of. Its path is safe to write: the folder is a section key, and the name comes
-/// from a fixed list.
+/// A file that an environment is created from. Its path is safe to write: the folder is a section key, and the name comes from a
+/// fixed list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvironmentFile {
     environment: String,
@@ -92,7 +92,7 @@ pub struct EnvironmentFile {
 }
 
 impl EnvironmentFile {
-    /// None when the key or the name cannot be part of a path.
+    /// Creates the file; `None` if the key or the name cannot be part of a path.
     fn new(environment: &str, name: &str, text: &str) -> Option<Self> {
         let name = FILES.iter().map(|(_, file)| *file).chain([LOCK]).find(|known| *known == name)?;
         is_bare(environment).then(|| Self {
@@ -102,28 +102,28 @@ impl EnvironmentFile {
         })
     }
 
-    /// Its path from the stack's folder on.
+    /// Returns its path, relative to the stack's folder.
     pub fn path(&self) -> PathBuf {
         Path::new(&self.environment).join(self.name)
     }
 
-    /// Returns the content.
+    /// Returns the content of the file.
     pub fn text(&self) -> &str {
         &self.text
     }
 }
 
-/// A stack on its way, with a word on its sections.
+/// A stack file that is being written, with comments on its sections.
 #[derive(Default)]
 struct Draft {
     stack: Stack,
-    /// Lines above a section, by its header.
+    /// Comment lines above a section, by its header.
     above: BTreeMap<String, Vec<String>>,
-    /// Lines below the keys of a section: what it does not say.
+    /// Comment lines below the keys of a section, on what it does not describe.
     below: BTreeMap<String, Vec<String>>,
-    /// Lines about what has no section.
+    /// Comment lines on objects without a section.
     unsupported: Vec<String>,
-    /// True if an object is also on hosts that were not read.
+    /// True if an object also has parts on hosts that were not read.
     unread_hosts: bool,
 }
 
@@ -136,7 +136,7 @@ impl Draft {
         self.below.entry(section.to_owned()).or_default().push(line.into());
     }
 
-    /// Returns the name of the section that a problem is about, when it may be left away.
+    /// Returns the name of the section that a problem is about, if the section can be removed.
     fn about(&self, problem: &Diagnostic) -> Option<String> {
         let sections = self.stack.section_paths();
         let innermost = |field: &FieldPath| {
@@ -158,7 +158,7 @@ impl Draft {
     }
 }
 
-/// Returns the stack that says what was found, for an owner that makes none of it; on hosts it is the owner's already.
+/// Returns the stack file for the live objects. `owner` manages none of them, except on hosts, where they are its own.
 pub fn import(found: &Found, owner: &Owner) -> Imported {
     let (gke, kubernetes) = match &found.place {
         Place::Gke(ClusterName { project, location, .. }) => {
@@ -201,7 +201,7 @@ fn problems(text: &str) -> Vec<Diagnostic> {
     }
 }
 
-/// Says below sections what a stack would refuse about them if it made them itself.
+/// Adds comments below sections that a stack could not manage itself, with the reason.
 fn unadoptable(draft: &mut Draft, text: &str) {
     if draft.stack.is_on_hosts() {
         return;
@@ -216,7 +216,7 @@ fn unadoptable(draft: &mut Draft, text: &str) {
     }
 }
 
-/// Takes sections away that a stack would refuse, with what it says of them; `false` when there are none.
+/// Removes sections that a stack would refuse, with their errors as comments. Returns `false` if there are none.
 fn without_broken(draft: &mut Draft, text: &str) -> bool {
     let mut taken = false;
     for problem in problems(text) {
@@ -228,7 +228,7 @@ fn without_broken(draft: &mut Draft, text: &str) -> bool {
     taken
 }
 
-/// Returns a key that no other section has: the live name where it can be one, else with the namespace, else with a number.
+/// Returns a unique key for a section: the live name if possible, else with the namespace, else with a number.
 fn key(name: &str, namespace: &str, taken: &BTreeSet<&String>) -> String {
     let free = |key: &String| !taken.contains(key);
     let both = format!("{name}-{namespace}");
@@ -236,14 +236,13 @@ fn key(name: &str, namespace: &str, taken: &BTreeSet<&String>) -> String {
     [name.to_owned(), both.clone()].into_iter().chain(numbered).find(free).unwrap_or_default()
 }
 
-/// Text of a JSON string, empty for anything else.
+/// Returns a JSON string, and an empty text for anything else.
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// `kubectl` or `Helm release dask`: the tool that keeps an object, when the object says so.
-/// Source: Helm's `meta.helm.sh/` annotations, Argo CD's tracking annotation and label, the labels that Flux's
-/// controllers put on what they apply.
+/// Returns the tool that manages an object, if the object shows it: `kubectl`, `Helm release dask`. Source: Helm's
+/// `meta.helm.sh/` annotations, Argo CD's tracking annotation and label, the labels that Flux's controllers put on objects.
 pub fn kept_by(live: &Value) -> Option<String> {
     let metadata = &live["metadata"];
     let (labels, annotations) = (&metadata["labels"], &metadata["annotations"]);
@@ -273,7 +272,7 @@ pub fn kept_by(live: &Value) -> Option<String> {
     None
 }
 
-/// Returns the stack of this tool whose an object or a cluster or pool is, by its marks.
+/// Returns the stack that owns an object, a cluster or a pool, by its labels and field managers.
 pub fn stack_of(live: &Value) -> Option<String> {
     let entries = live["metadata"]["managedFields"].as_array().into_iter().flatten();
     let applied =

@@ -57,12 +57,12 @@ fn operator(found: &Found, draft: &mut Draft) {
             ),
         );
     }
-    if !version.is_empty() && version != dask::operator::KNOWN {
+    if !version.is_empty() && version != dask::operator::BUILT_IN_VERSION {
         draft.below(
             "dask_operator",
             format!(
                 "a stack manages only release {}: adopting it with that version changes the operator to it",
-                dask::operator::KNOWN
+                dask::operator::BUILT_IN_VERSION
             ),
         );
     }
@@ -75,7 +75,7 @@ fn operator(found: &Found, draft: &mut Draft) {
     });
 }
 
-/// Adds sections with `manage = false` for the namespaces of imported Dask objects, but for built-in ones and the operator's.
+/// Adds sections with `manage = false` for the namespaces of imported Dask objects, except built-in ones and the operator's.
 fn namespaces(found: &Found, draft: &mut Draft) {
     let dask = found.objects.keys().filter(|object| object.gvk.group == DASK_GROUP);
     let used: BTreeSet<&String> = dask.filter_map(|object| object.namespace.as_ref()).collect();
@@ -96,7 +96,7 @@ fn namespaces(found: &Found, draft: &mut Draft) {
     }
 }
 
-/// Returns labels or annotations that people gave: not those of the server, of tools, or of stacks.
+/// Returns labels or annotations that users set, without those of the server, of tools and of stacks.
 pub(crate) fn own(live: &Value) -> BTreeMap<String, String> {
     let of_tools = |key: &str| {
         let domain = key.split_once('/').map_or("", |(domain, _)| domain);

@@ -1,4 +1,4 @@
-//! The text of an imported stack: its sections in the order of people, a word above each, what it does not say below.
+//! The text of an imported stack: its sections in the usual order, with comments above and below each.
 
 use serde_json::{Map, Value, json};
 
@@ -8,7 +8,7 @@ use stack::reference;
 use stack::sections::is_keyed;
 use stack::toml::{escaped, header, inline, word};
 
-/// Lines longer than this become tables of their own.
+/// The maximum length of a line. Longer values get their own table header.
 const WIDTH: usize = 110;
 
 /// Keys that come first in a section; the others follow in alphabetical order.
@@ -128,7 +128,7 @@ impl Page<'_> {
         }
     }
 
-    /// A header with its keys, then the tables that are too large for a line.
+    /// Writes a header with its keys, and then the tables that are too large for a line.
     fn table(&mut self, path: &FieldPath, table: &Map<String, Value>, item: bool) {
         let start = self.text.len();
         let (open, close) = if item { ("[[", "]]") } else { ("[", "]") };
@@ -190,7 +190,7 @@ fn ordered(table: &Map<String, Value>) -> Vec<(&String, &Value)> {
     entries
 }
 
-/// Returns a section without what is the default anyway.
+/// Returns a section without keys that have their default value.
 fn pruned(table: &Map<String, Value>) -> Map<String, Value> {
     let defaults = [
         ("scheduler", json!({})),
@@ -216,7 +216,7 @@ fn pruned(table: &Map<String, Value>) -> Map<String, Value> {
     kept
 }
 
-/// Words, and what stands between backquotes in one.
+/// Splits a text into words; text in backticks stays one word.
 fn unbroken(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -228,7 +228,7 @@ fn unbroken(text: &str) -> Vec<String> {
     words
 }
 
-/// Returns a comment in lines of the file's width.
+/// Returns a comment, wrapped to the file's width.
 fn comment(words: &str, indent: &str) -> String {
     let mut text = String::new();
     let mut line = String::from("#");

@@ -1,5 +1,5 @@
-//! A live PodSpec as a section says it: the short keys that fit, and in `pod` what they cannot say. Whatever is found is
-//! laid out again and compared; what does not come out the same is said whole.
+//! A live PodSpec as keys of a section: short keys where possible, and `pod` for the rest. The result is lowered again and
+//! compared with the live spec. A part that differs goes into `pod` as a whole.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use kinds::driver_path;
 use kinds::node_selection::Machines;
 use kinds::pod::{self, DIRECTIVE, Pod};
 use kinds::scope::{POOL_LABEL, PoolFacts, Scope};
-use kinds::section::{PodKeys, Role};
+use kinds::section::{PodKeys, PodRole};
 use kinds::security_defaults;
 use model::address::FieldPath;
 use model::schema::{self, Schema};
@@ -38,7 +38,8 @@ pub(crate) struct Short {
     pub(crate) keys: PodKeys,
 }
 
-/// The short keys that an attempt uses: for GPUs and pools, which bring tolerations, and for variables. The rest is in `pod`.
+/// The short keys that an attempt uses: those for GPUs and pools, which add tolerations, and those for variables. Everything else
+/// goes into `pod`.
 #[derive(Clone, Copy)]
 struct Tried {
     gpus: bool,
@@ -49,9 +50,9 @@ struct Tried {
 impl Part {
     fn container(self) -> &'static str {
         let role = match self {
-            Self::Scheduler => Role::Scheduler,
-            Self::Worker => Role::Worker,
-            Self::Program(_) => Role::Program,
+            Self::Scheduler => PodRole::Scheduler,
+            Self::Worker => PodRole::Worker,
+            Self::Program(_) => PodRole::Program,
         };
         role.container()
     }
@@ -149,7 +150,7 @@ fn key_of(name: &str, scope: &Scope) -> Option<String> {
     scope.pools.iter().find(|PoolFacts { name: live, .. }| live == name).map(|pool| pool.key.clone())
 }
 
-/// Returns the one pool that an affinity prefers, when it says nothing else.
+/// Returns the pool that an affinity prefers, if the affinity has nothing else.
 fn preferred(affinity: &Value) -> Option<&str> {
     let soft = affinity["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"].as_array()?;
     let [only] = soft.as_slice() else { return None };
@@ -159,7 +160,8 @@ fn preferred(affinity: &Value) -> Option<&str> {
     name.as_str().filter(|_| fits)
 }
 
-/// Variables with plain values or of Secrets; where one refers to another, the order counts, which a table has not.
+/// Returns the variables with plain values or from Secrets. It is empty if one refers to another, because then their order
+/// matters, and a table has no order.
 fn env(live: &Value) -> Env {
     let list: Vec<&Value> = live.as_array().into_iter().flatten().collect();
     let refers = |item: &&Value| item["value"].as_str().is_some_and(|value| value.contains("$("));
@@ -175,7 +177,7 @@ fn env(live: &Value) -> Env {
     list.iter().filter_map(plain).collect()
 }
 
-/// Arguments that are not the default ones, with Dask's resources taken from their end.
+/// Returns the arguments if they are not the default ones, and Dask's resources, which are taken from the end of the arguments.
 fn args(part: Part, own: &Value, short: &Short) -> (Vec<String>, BTreeMap<String, f64>) {
     let texts = |value: &Value| -> Vec<String> {
         value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
@@ -207,8 +209,7 @@ fn args(part: Part, own: &Value, short: &Short) -> (Vec<String>, BTreeMap<String
     if given == words { (Vec::new(), resources) } else { (given, resources) }
 }
 
-/// Returns the object to lay over `base` so that `live` results; `None` when they are equal. The inverse of
-/// [`pod::merge_pod`], for all that its rules can say.
+/// Returns the object that [`pod::merge_pod`] has to merge into `base` to get `live`; `None` if they are equal.
 pub(crate) fn difference(base: &Value, live: &Value, schema: Option<&Schema>, field: &str) -> Option<Value> {
     if base == live {
         return None;
@@ -261,8 +262,8 @@ fn by_key(key: &str, base: &[Value], live: &[Value], schema: Option<&Schema>) ->
     Value::Array(over)
 }
 
-/// Takes the variables of containers out that hold what looks like a secret, and says which do; `null` is no value. All
-/// variables of such a container go: Dask's definitions have them as one value, which would differ with one missing.
+/// Removes variables of containers that look like secrets, and returns their names. All variables of such a container are
+/// removed: in Dask's CRDs they are one value, which would differ if one were missing.
 pub(crate) fn without_secrets(pod: &mut Value) -> Vec<String> {
     clean(pod);
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! Stacks as they would be live, imported and lowered again: what comes out is what went in.
+//! Imports live objects of stacks and lowers the result again: it must be the same as before.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ fn put(target: &mut Value, more: &Value) {
     }
 }
 
-/// Returns a world that is as these resources say, made by nobody in particular.
+/// Returns a world in which these resources exist, without an owner.
 fn live(resources: &[Resource], place: Place) -> Found {
     let mut found = Found {
         place,
@@ -59,7 +59,7 @@ fn owner() -> Owner {
     Owner { stack: "s".to_owned(), id: "s".to_owned() }
 }
 
-/// Returns the managed stack that an imported text is when everything in it is adopted.
+/// Returns the resources of an imported text after everything in it is adopted.
 fn adopted(text: &str) -> Vec<Resource> {
     let text = text.replace("manage = false\n", "");
     lower::lower(&load(Path::new(""), &text).stack, false).resources.to_vec()
@@ -76,7 +76,7 @@ fn plain(body: &Value) -> Value {
     body
 }
 
-/// Charts are rendered by a program that need not be here.
+/// Replaces the operator's chart with the built-in objects: the program that renders charts may be missing.
 fn with_built_in_operator(text: &str) -> String {
     let Some((before, rest)) = text.split_once("source = \"chart\"\n") else { return text.to_owned() };
     let (_, after) = rest.split_once("protect").unwrap();
@@ -163,7 +163,7 @@ fn kubernetes(objects: Vec<(ObjectId, Value)>) -> Found {
     Found { objects: objects.into_iter().collect(), ..live(&[], place) }
 }
 
-/// Pods that no short form makes: what is imported makes each of them all the same.
+/// Pods that no short form can express are imported without loss.
 #[test]
 fn every_pod_comes_back() {
     let with = |more: Value| {

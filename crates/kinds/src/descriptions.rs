@@ -1,11 +1,11 @@
-//! Short descriptions of desired resources: pods and numbers.
+//! Short descriptions of desired resources: their pods and their sizes.
 
 use serde_json::Value;
 
 use crate::json::{number, text};
 use crate::pod::gpus;
 
-/// Returns `2 workers with 1 GPU each`; the number may be a create-only one.
+/// Returns `2 workers with 1 GPU each`. The number may be a create-only field.
 pub fn workers(worker: &Value, create_only: &Value) -> String {
     let number = number(&worker["replicas"]).or_else(|| number(&create_only["replicas"]));
     let gpus = with_gpus(&worker["spec"]);

@@ -1,5 +1,5 @@
 //! Environment variables of containers: a text, a key of a Kubernetes Secret, or a variable of the environment in which the stack
-//! is applied. The last is written into a Secret of the stack: one in each namespace that needs it.
+//! is applied. For the last, the stack creates a Secret in each namespace that needs it.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use crate::scope::Scope;
 use crate::short_forms::text_or_table;
 use model::address::{Address, FieldPath};
 use model::resource::{Identity, KindId, ObjectId, Owner, Recreation, Resource, gvk};
-use model::secrets::env_values::VARIABLE;
+use model::secrets::env_values::ENV_PREFIX;
 
 /// A key of a Kubernetes Secret, or an environment variable; never the value itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -29,10 +29,10 @@ pub struct SecretKey {
 impl SecretKey {
     /// Returns the environment variable that it names.
     pub fn variable(&self) -> Option<&str> {
-        self.secret.strip_prefix(VARIABLE)
+        self.secret.strip_prefix(ENV_PREFIX)
     }
 
-    /// Returns the reference in a container. `own` is the stack's own Secret.
+    /// Returns the reference as a container's `valueFrom`. `own` is the name of the stack's Secret.
     pub fn reference(&self, own: &str) -> Value {
         let (name, key) = match self.variable() {
             Some(variable) => (own, variable),
@@ -41,7 +41,7 @@ impl SecretKey {
         json!({ "secretKeyRef": { "name": name, "key": key } })
     }
 
-    /// Reads a container's reference to a Secret; `None` for any other value.
+    /// Parses a container's reference to a Secret; `None` for any other value.
     pub fn of(reference: &Value) -> Option<Self> {
         let selector =
             reference.as_object().filter(|all| all.len() == 1)?.get("secretKeyRef")?.as_object()?;
@@ -72,7 +72,7 @@ impl Variable {
     }
 }
 
-/// Returns the list in a container. `own` is the stack's own Secret.
+/// Returns the variables as the `env` list of a container. `own` is the name of the stack's Secret.
 pub fn list(env: &Env, own: &str) -> Value {
     let item = |(name, value): (&String, &Variable)| match value {
         Variable::Text(text) => json!({ "name": name, "value": text }),
@@ -86,7 +86,7 @@ pub fn own_secret(owner: &Owner) -> String {
     format!("{}-env", owner.stack)
 }
 
-/// Returns the address of that Secret: it belongs to no single section.
+/// Returns the address of the stack's Secret in a namespace. It belongs to no single section.
 pub fn own_address(owner: &Owner, namespace: &str) -> Address {
     Address::object("stack", "Secret", Some(namespace), &own_secret(owner))
 }
@@ -124,7 +124,8 @@ pub fn needed<'a>(env: &'a Env, namespace: &'a str, origin: &FieldPath) -> Vec<N
     all.collect()
 }
 
-/// Lowers the Secrets of a stack: one in each namespace whose pods need a variable. Each value is the name of its variable.
+/// Lowers the Secrets of a stack: one in each namespace whose pods need a variable. A value is `env:NAME` until apply inserts the
+/// value of the variable.
 pub fn lower(needed: &[Needed], scope: &Scope) -> Vec<Resource> {
     let namespaces: BTreeSet<&str> = needed.iter().map(|needed| needed.namespace).collect();
     let of = |namespace: &str| {
@@ -132,7 +133,7 @@ pub fn lower(needed: &[Needed], scope: &Scope) -> Vec<Resource> {
         let here: Vec<&Needed> = needed.iter().filter(|needed| needed.namespace == namespace).collect();
         let data: Map<String, Value> = here
             .iter()
-            .map(|needed| (needed.variable.to_owned(), json!(format!("{VARIABLE}{}", needed.variable))))
+            .map(|needed| (needed.variable.to_owned(), json!(format!("{ENV_PREFIX}{}", needed.variable))))
             .collect();
         let provenance =
             |needed: &&Needed| (FieldPath::keys(["data", needed.variable]), needed.origin.clone());

@@ -1,4 +1,4 @@
-//! Reading of JSON whose shape a server decides.
+//! Functions that read JSON whose shape a server decides.
 
 use schemars::{Schema, json_schema};
 use serde::de::{Deserialize as _, Deserializer, Error as _};
@@ -9,12 +9,12 @@ pub fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Returns a count of an object's status; a missing one is zero.
+/// Returns a count in an object's status; 0 if it is missing.
 pub fn count(value: &Value) -> u64 {
     value.as_u64().unwrap_or(0)
 }
 
-/// Returns a number, which some APIs write as text, and so do quantities.
+/// Returns a whole number, which may be a JSON string: some APIs and quantities have it so.
 pub(crate) fn number(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.parse().ok())
 }
@@ -24,21 +24,21 @@ pub fn is_terminating(live: &Value) -> bool {
     !live["metadata"]["deletionTimestamp"].is_null() || live["status"] == "STOPPING"
 }
 
-/// Returns true for a switch that is off, which `skip_serializing_if` leaves out.
+/// Returns true for `false`, for `skip_serializing_if`.
 pub fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// Reads a table in Kubernetes' own words, whose fields a rule checks.
+/// Deserializes a table with fields of the Kubernetes API. A rule of the stack checks the fields.
 ///
 /// # Errors
-/// It is no table; `what` is what was expected.
+/// The value is not a table; `what` names what was expected.
 pub(crate) fn table<'de, D: Deserializer<'de>>(deserializer: D, what: &str) -> Result<Value, D::Error> {
     let value = Value::deserialize(deserializer)?;
     if value.is_object() { Ok(value) } else { Err(D::Error::custom(what)) }
 }
 
-/// Returns the schema of such a table.
+/// Returns the schema of a table with fields of the Kubernetes API.
 pub(crate) fn table_schema(description: &str) -> Schema {
     json_schema!({ "description": description, "type": "object", "additionalProperties": {} })
 }

@@ -1,10 +1,10 @@
-//! Kinds: how resources are compared, changed and judged.
+//! Kinds: how resources are compared, how they are changed, and when they are ready.
 //!
-//! Readiness is a function over the results of a kind's queries, by name, and not over typed readers: its tests are JSON
-//! snippets. An undeclared query fails the apply at once.
+//! Readiness is a function over the results of a kind's queries, keyed by name, instead of over typed readers: so its tests are
+//! JSON snippets. A function that reads an undeclared query fails the apply at once.
 //!
-//! [`Part`] and [`Neighbor`] are two types: a wait until a resource is deleted reads its parts alone. A list of everything in a
-//! namespace is never empty if others work there.
+//! [`Part`] and [`Neighbor`] are two types because a wait for a deletion reads only the parts. A LIST of everything in a
+//! namespace may never become empty, as other users work there.
 
 use std::collections::BTreeMap;
 
@@ -29,21 +29,21 @@ pub struct Kind {
     pub change_steps: fn(&ChangeContext) -> Vec<Step>,
     /// Finds a defect of a live resource that no field shows. A resource that would be kept is then updated.
     pub find_defect: fn(&ChangeContext) -> Option<Defect>,
-    /// Workers to delete by name when a group shrinks, with their live objects.
+    /// Returns the workers to delete by name when a group shrinks, with their live objects.
     pub deleted_workers: fn(&ChangeContext) -> Vec<(ObjectId, Value)>,
     /// Returns the reads for readiness.
     pub queries: fn(&Await) -> Queries,
     /// Returns the readiness from the results of the queries.
     pub readiness: fn(&Await, &QueryResults) -> Result<Readiness, MissingQuery>,
-    /// The condition for the server to remove a deleted resource.
+    /// The condition under which the server removes a deleted resource.
     pub deletion_blocker: DeletionBlocker,
     /// The capacity that a delete frees.
     pub freed_capacity: FreedCapacity,
-    /// True if its workers are retired before they stop, so that others of their Dask cluster get their data.
+    /// True if its workers are retired before they stop, so that their data moves to other workers of their Dask cluster.
     pub retires_gracefully: bool,
-    /// Returns the other kinds that are read in its namespace.
+    /// Returns other kinds that a plan reads in its namespace.
     pub also_read: fn() -> Vec<Gvk>,
-    /// True if several stacks of one cluster may have the same object.
+    /// True if several stacks can own the same object.
     pub shared: bool,
     /// Returns the line of `status`, from the results of the queries.
     pub status_line: fn(&Await, &QueryResults) -> Result<StatusLine, MissingQuery>,
@@ -61,22 +61,22 @@ pub struct Kind {
     pub estimate: fn(&ChangeContext) -> Option<DurationEstimate>,
     /// The effect of `stop`.
     pub stop_effect: StopEffect,
-    /// The effect of a rolling change on what runs in it.
+    /// The effect of a rolling change on the workload, as plans state it: `workers are restarted`.
     pub rolling_effect: &'static str,
     /// True if it runs to completion, so that `run` can run it again.
     pub runs_to_completion: bool,
-    /// True if it has workers that nodes can be requested for.
+    /// True if a provisioning request can be made for its workers.
     pub has_workers: bool,
-    /// Returns true if this action invalidates the checks that depend on it.
+    /// Returns true if the checks that depend on the resource must run again after this action.
     pub invalidates_checks: fn(Action) -> bool,
-    /// True if its name here is that of its Kubernetes kind.
-    pub uses_kubernetes_name: bool,
-    /// Returns how it is scaled, among all resources of the stack; `None` if it has no replica count.
+    /// True if JSON output shows its Kubernetes kind (`config_map`) instead of its [`KindId`].
+    pub shown_by_kubernetes_kind: bool,
+    /// Returns how it is scaled; `None` if it has no replica count. The second argument is all resources of the stack.
     pub scale_target: fn(&Resource, &[Resource]) -> Option<ScaleTarget>,
 }
 
 impl Kind {
-    /// Defaults: its readiness reads only its own object.
+    /// The default values. Readiness reads only the object itself.
     pub const DEFAULT: Self = Self {
         rank: 0,
         compare: Compare::Action,
@@ -93,7 +93,7 @@ impl Kind {
         status_line: |_, _| Ok(StatusLine::default()),
         plan_summary: |_| Vec::new(),
         server_defaults: |_| Vec::new(),
-        address: unnamed,
+        address: address_by_name,
         pods: |_| PodSource::None,
         endpoint: |_| None,
         estimate: |_| None,
@@ -102,7 +102,7 @@ impl Kind {
         runs_to_completion: false,
         has_workers: false,
         invalidates_checks: |_| false,
-        uses_kubernetes_name: false,
+        shown_by_kubernetes_kind: false,
         scale_target: |_, _| None,
     };
 
@@ -115,7 +115,7 @@ impl Kind {
         })
     }
 
-    /// Returns the wait of an apply that keeps the resource.
+    /// Returns the wait that an apply uses to check a resource that it keeps; `None` if there is nothing to wait for.
     pub fn keep_wait(&self, resource: &Resource, owner: &Owner, live: &Value) -> Option<Await> {
         let steps = (self.change_steps)(&ChangeContext {
             resource: Some(resource),
@@ -151,11 +151,11 @@ pub enum Part {
     Workload,
 }
 
-/// Something that the readiness of a resource depends on and that is no part of it. It stays when the resource is deleted, and
-/// most of it belongs to others: no wait for a deletion reads it.
+/// Something that the readiness of a resource depends on without being a part of it. It stays when the resource is deleted, and
+/// is often not managed by this stack. So a wait for a deletion does not read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Neighbor {
-    /// The group of workers whose number an autoscaler writes.
+    /// The group whose number of workers an autoscaler writes.
     ScaledGroup,
     /// All pods of the Dask cluster that a group belongs to.
     ClusterPods,
@@ -226,7 +226,7 @@ impl Queries {
 /// Results by query; `null` for an object that does not exist.
 pub struct QueryResults<'a>(BTreeMap<QueryKey, &'a Value>);
 
-/// A query that a readiness function needs and its kind does not declare.
+/// The error for a query that a readiness function reads and its kind does not declare.
 #[derive(Debug, PartialEq)]
 pub struct MissingQuery(pub QueryKey);
 
@@ -273,7 +273,7 @@ impl<'a> QueryResults<'a> {
     }
 }
 
-/// Conditions for the server to remove a deleted resource.
+/// The condition under which the server removes a deleted resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeletionBlocker {
     /// Nothing.
@@ -284,33 +284,33 @@ pub enum DeletionBlocker {
     Contents,
 }
 
-/// Capacity that the delete of a Kubernetes resource frees, and that others may wait for.
+/// Capacity that the delete of a Kubernetes resource frees. Other changes may wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FreedCapacity {
-    /// Nothing that is scarce.
+    /// No capacity that another change waits for.
     Nothing,
     /// Nodes, and the GPUs on them.
     Nodes,
-    /// The number of workers of a cluster.
+    /// The ownership of a cluster's number of workers: afterwards something else can set it.
     WorkerCount,
 }
 
 /// Effects of `stop` on a resource.
 #[derive(Clone, Copy)]
 pub enum StopEffect {
-    /// None: it costs nothing by itself, or others need it.
+    /// Stop leaves it: it costs nothing by itself, or other resources need it.
     Nothing,
     /// It is deleted, and `start` creates it again.
     Deletes,
-    /// It is deleted while this returns true for the live object: it has not ended. One that has ended uses no node, and would
-    /// run again.
+    /// It is deleted if this function returns true for the live object, because it has not ended. A job that has ended uses no
+    /// node, and `start` would run it again.
     DeletesWhile(fn(&Value) -> bool),
-    /// It stays and is emptied: the function changes the desired body.
+    /// It stays without nodes: the function changes the desired body.
     Empties(fn(&mut Value)),
 }
 
 impl StopEffect {
-    /// Returns true if a resource is deleted, and not only emptied.
+    /// Returns true if `stop` can delete the resource instead of only emptying it.
     pub fn deletes(self) -> bool {
         matches!(self, Self::Deletes | Self::DeletesWhile(_))
     }
@@ -319,11 +319,11 @@ impl StopEffect {
 /// Ways to find the pods of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodSource {
-    /// A LIST of them, or a GET of the only one.
+    /// A LIST of the pods, or a GET of a single pod.
     Known(Query),
-    /// The live object has the selector; [`crate::kubernetes::pods::selected`] reads it.
+    /// The query reads the live object, and [`crate::kubernetes::pods::selected`] returns the LIST for its selector.
     FromObject(Query),
-    /// It has none.
+    /// The resource has no pods.
     None,
 }
 
@@ -350,20 +350,20 @@ pub fn address_in(section: &str, object: &ObjectId) -> Address {
     Address::object(section, &object.gvk.kind, object.namespace.as_deref(), &object.name)
 }
 
-/// Returns the address of an object of which only the name is known. An operator's object has the operator's section.
-pub fn unnamed(object: &ObjectId) -> Address {
+/// Returns the address of a live object from its kind and name alone. An object of the Dask operator gets the operator's section.
+pub fn address_by_name(object: &ObjectId) -> Address {
     let operator = object.name.starts_with(OPERATOR_NAME);
     address_in(if operator { DASK_OPERATOR } else { "object" }, object)
 }
 
 /// How desired and live resources are compared.
 pub enum Compare {
-    /// Field by field under rules; fields without a rule are refused.
+    /// Compares field by field under rules. A field without a rule is an error.
     Gke(Message, &'static [&'static Rule]),
     /// Compares by the stack's field manager and the live values; the function returns the effect of changing a
     /// field.
     Kubernetes(fn(&FieldPath) -> (Effect, Option<&'static str>)),
-    /// Not at all: an action.
+    /// Does not compare: the resource is an action.
     Action,
 }
 
@@ -393,10 +393,10 @@ impl Rule {
 pub enum Update {
     /// No call changes it.
     Never,
-    /// A field of the update request, sent together with others that change only metadata.
+    /// A field of the update request, sent together with other fields that change only metadata.
     Together(&'static str),
-    /// A field of the update request, sent together with others that recreate the nodes, so that they are recreated
-    /// once.
+    /// A field of the update request, sent together with other fields whose changes recreate the nodes, so that the nodes are
+    /// recreated only once.
     Rolling(&'static str),
     /// A field of the update request, sent alone.
     Alone(&'static str),
@@ -420,7 +420,7 @@ pub enum FieldComparison {
     OwnItems,
     /// Entries of a map that the stack added.
     OwnEntries,
-    /// Entries of the Google Cloud labels of nodes that the stack added; GKE's own are not sent.
+    /// Google Cloud labels of nodes that the stack added. GKE's own labels are not sent.
     OwnLabels,
     /// Taints that the stack added, by key and effect.
     OwnTaints,
@@ -428,8 +428,7 @@ pub enum FieldComparison {
     LastSegment,
     /// GPUs: type, count and partition are fixed, driver and sharing are not.
     Accelerators,
-    /// A version that is reached or exceeded: `1.33` is any patch of it and everything newer. Words like `latest` are not
-    /// compared.
+    /// A minimum version: `1.33` matches every patch of 1.33 and everything newer. Words such as `latest` are not compared.
     MinVersion,
     /// A range of addresses, or the prefix length of a range that GKE chooses: `/20`.
     CidrOrPrefixLength,
@@ -437,7 +436,7 @@ pub enum FieldComparison {
     AtCreation,
 }
 
-/// The input of a kind for the steps of a change.
+/// The facts from which a kind computes the steps of a change.
 pub struct ChangeContext<'a> {
     /// The action of the change.
     pub action: Action,
@@ -450,13 +449,13 @@ pub struct ChangeContext<'a> {
     /// The fields that differ.
     pub fields: &'a [FieldChange],
     pub owner: &'a Owner,
-    /// The node pool that is created with the cluster; for that pool its own body.
+    /// The body of the node pool that is created with the cluster, for the change of the cluster and for that of the pool.
     pub inline_pool: Option<&'a Value>,
     /// The number of zones that a pool's nodes are in when their count is set; 0 if only GKE knows.
     pub zones: usize,
     /// The nodes of a live pool over all zones, if they are known.
     pub nodes: Option<u32>,
-    /// True if an object of the same name is being deleted, or is deleted with its owner, and must be gone first.
+    /// True if an object of the same name is terminating, or is deleted with its owner: it must be gone first.
     pub terminating: bool,
     /// True if it, or a field of it, is adopted from another tool, with approval.
     pub adopting: bool,
@@ -469,7 +468,7 @@ pub struct ChangeContext<'a> {
     pub idle_wait_seconds: Option<u32>,
 }
 
-/// A problem of a resource without differing fields: objects that its operator created are lost, or too many.
+/// A problem of a live resource that its fields do not show: objects that its operator creates are missing or surplus.
 #[derive(Clone, Debug)]
 pub struct Defect {
     /// The text for people.
@@ -478,7 +477,7 @@ pub struct Defect {
     pub steps: Vec<Step>,
     /// True if nothing else differs, so that the resource itself is not written.
     pub repair_only: bool,
-    /// True if only a replacement repairs it, with the approval that a replacement needs.
+    /// True if only a replacement repairs it. That needs the approval of a replacement.
     pub needs_replace: bool,
 }
 

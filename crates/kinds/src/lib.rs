@@ -1,12 +1,12 @@
 //! Kinds: a section of the stack file, what it becomes, how its fields may change, when it is ready.
 //!
-//! A kind is one file, with a folder beside it where it is long. The file has the section, its lowering, the rules of
-//! comparison, the steps of each change, readiness, the line in `status`, the pods, where one connects to, and the number that
-//! `scale` sets. [`of`] is the one list of kinds, and `KindId` in `model` has their names. A kind learns about its neighbors
+//! A kind is one file, and a folder of the same name if it is long. The file has the section, its lowering, the rules of
+//! comparison, the steps of each change, readiness, the line in `status`, the pods, the endpoint of `connect`, and the number
+//! that `scale` sets. [`of`] is the one list of kinds, and `KindId` in `model` has their names. A kind learns about its neighbors
 //! through [`scope::Scope`] alone.
 //!
-//! Layers: the files here, which all share, then `kubernetes`, then `gke` and `dask`, then `hosts` (processes instead
-//! of Pods). Each uses only those before it; [`of`] uses all. `tests/it/pure/tidy.rs` checks it.
+//! Layers: the files here, which all kinds share, then `kubernetes`, then `gke` and `dask`, then `hosts` (processes instead of
+//! Pods). Each layer uses only the ones before it; [`of`] uses all. `tests/it/pure/tidy.rs` checks it.
 
 use kind::Kind;
 
@@ -32,7 +32,7 @@ pub mod short_forms;
 pub mod slurm;
 pub mod status;
 
-/// Returns the kind of an id. Kubernetes kinds without a line here are [`kubernetes::conditioned_object::PLAIN`].
+/// Returns the kind of an id.
 pub fn of(id: KindId) -> &'static Kind {
     match id {
         KindId::Cluster => &gke::cluster::KIND,

@@ -1,5 +1,5 @@
-//! Which machines run a pod where no node pool is named: Autopilot makes such a node, and elsewhere it takes a node that
-//! has what is asked for.
+//! Node selection by properties of the machine instead of by node pool. Autopilot creates a node for such a pod. In a Standard
+//! cluster, the pod runs on any node with these properties.
 //!
 //! Source: GKE's pages "Deploy GPU workloads in Autopilot", "Run fault-tolerant workloads in Spot Pods" and "Choose compute
 //! classes for Autopilot Pods": the selectors, and the taints of the nodes that GKE makes for them.
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use crate::json::is_false;
 use model::address::FieldPath;
 
-/// The label with the GPU type of a node.
+/// The node label with the type of its GPUs.
 pub const ACCELERATOR_LABEL: &str = "cloud.google.com/gke-accelerator";
 
-/// The label of Spot machines. If GKE creates nodes on demand, it is a taint, too.
+/// The label of Spot nodes. On nodes that GKE creates for pending pods, it is a taint as well.
 pub const SPOT_LABEL: &str = "cloud.google.com/gke-spot";
 
 /// The label and taint of the nodes of a compute class.
@@ -36,12 +36,12 @@ pub struct Machines {
     pub compute_class: Option<String>,
 }
 
-/// A key, the label of nodes that it selects, and the value.
+/// A key of the section, the node label that it selects, and the value.
 struct Selected<'a> {
     key: &'static str,
     label: &'static str,
     value: &'a str,
-    /// True if GKE keeps other pods off such nodes.
+    /// True if GKE taints such nodes.
     tainted: bool,
 }
 
@@ -58,7 +58,7 @@ impl Machines {
             .filter_map(|(key, label, value, tainted)| Some(Selected { key, label, value: value?, tainted }))
     }
 
-    /// Returns the keys that are set, with the labels of nodes that they select.
+    /// Returns the keys that are set, with the node labels that they select.
     pub fn selected_labels(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         self.selected().map(|selected| (selected.key, selected.label))
     }

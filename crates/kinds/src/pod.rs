@@ -1,10 +1,10 @@
-//! Parts of a pod that users give in Kubernetes' own words, laid over the pod that a section makes.
+//! The key `pod`: fields of a PodSpec that a user gives, merged over the pod that a section makes.
 //!
-//! The rules are those of kubectl's strategic merge, which people know from patches: tables are merged; lists
-//! whose items have a name (containers by `name`, ports by `containerPort`, mounts by `mountPath`) are merged item
-//! by item; other lists are replaced; `null` and `$patch: delete` take away, `$patch: replace` replaces. One rule
-//! is our own: tolerations are added, since those of the section are what its pools need.
-//! Source: `x-kubernetes-patch-merge-key` of `io.k8s.api.core.v1.PodSpec`.
+//! The rules are those of the strategic merge that `kubectl patch` uses: tables are merged; lists whose items have a name
+//! (containers by `name`, ports by `containerPort`, mounts by `mountPath`) are merged item by item; other lists are replaced;
+//! `null` and `$patch: delete` remove, `$patch: replace` replaces. One rule differs: tolerations are appended, because the
+//! section's own tolerations are the ones that its pools need. Source: `x-kubernetes-patch-merge-key` of
+//! `io.k8s.api.core.v1.PodSpec`.
 
 use std::borrow::Cow;
 
@@ -69,7 +69,7 @@ pub fn merge_pod(
     strategic_merge(pod, given, schema.as_ref(), path, origin, provenance);
 }
 
-/// Merges as [`merge_pod`] does, into anything with a schema.
+/// Merges as [`merge_pod`] does, into a value of any schema.
 pub fn strategic_merge(
     value: &mut Value,
     given: &Value,
@@ -103,13 +103,13 @@ impl Merge<'_> {
             (Some(Value::Array(base)), Value::Array(over)) => match merge_key(schema) {
                 Some(key) => self.named(&key, base, over, schema, at, from),
                 None if ends_with(at, "tolerations") => self.added(base, over, at, from),
-                None => self.taken(&Value::Array(over.clone()), at, from),
+                None => self.replaced(&Value::Array(over.clone()), at, from),
             },
-            _ => self.taken(over, at, from),
+            _ => self.replaced(over, at, from),
         }
     }
 
-    fn taken(&mut self, over: &Value, at: &FieldPath, from: &FieldPath) -> Value {
+    fn replaced(&mut self, over: &Value, at: &FieldPath, from: &FieldPath) -> Value {
         self.provenance.push((at.clone(), from.clone()));
         let mut value = over.clone();
         clean(&mut value);
@@ -137,7 +137,7 @@ impl Merge<'_> {
         Value::Object(merged)
     }
 
-    /// Merges lists whose items have a key: the section's items keep their order, new ones follow.
+    /// Merges lists whose items have a key. The section's items keep their order; new items are appended.
     fn named(
         &mut self,
         key: &str,
@@ -169,7 +169,7 @@ impl Merge<'_> {
     fn added(&mut self, base: &[Value], over: &[Value], at: &FieldPath, from: &FieldPath) -> Value {
         let mut merged = base.to_vec();
         for (index, item) in over.iter().enumerate().filter(|(_, item)| !base.contains(item)) {
-            let value = self.taken(item, &at.index(merged.len()), &from.index(index));
+            let value = self.replaced(item, &at.index(merged.len()), &from.index(index));
             merged.push(value);
         }
         Value::Array(merged)
@@ -187,7 +187,7 @@ fn ends_with(path: &FieldPath, key: &str) -> bool {
     path.parent().is_some_and(|parent| parent.key(key) == *path)
 }
 
-/// Removes `null` and directives.
+/// Removes `null` values and `$patch` directives.
 fn clean(value: &mut Value) {
     match value {
         Value::Object(table) => {

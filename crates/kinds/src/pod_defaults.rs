@@ -10,7 +10,8 @@ pub fn remove(value: &mut Value) {
     driver_path::remove(value);
 }
 
-/// Removes values that the live object lacks: it was created before they existed, and is not recreated for them.
+/// Removes values that the live object lacks. It was created by a version without these defaults and is not recreated to add
+/// them.
 pub fn remove_absent_in_live(desired: &mut Value, live: &Value) {
     security_defaults::remove_absent_in_live(desired, live);
     driver_path::remove_absent_in_live(desired, live);

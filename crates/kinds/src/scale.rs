@@ -1,4 +1,4 @@
-//! Resources that can be scaled: the path of the replica count in the body and in the stack file, and who sets it.
+//! Resources that can be scaled: the path of the replica count in the body and in the stack file, and its owner.
 
 use model::address::FieldPath;
 
@@ -7,7 +7,7 @@ use model::address::FieldPath;
 pub struct ScaleTarget {
     /// The path of the replica count in its body.
     pub path: FieldPath,
-    /// The path of the replica count in the stack file, or in a file that this names.
+    /// The path of the replica count in the stack file or in a file that the stack file names.
     pub origin: FieldPath,
     /// The unit of the replica count: `workers`, `nodes`, `pods`.
     pub unit: &'static str,
@@ -20,15 +20,15 @@ pub struct ScaleTarget {
 pub enum ReplicaOwner {
     /// The stack file, with this count.
     File(u64),
-    /// Notebooks, beginning with this count.
+    /// Notebooks; the stack file sets only this initial count.
     Notebooks(u64),
-    /// Nothing sets it.
+    /// No owner: nothing sets the count.
     Unmanaged,
     /// An autoscaler with bounds.
     Autoscaler {
-        /// At least.
+        /// The minimum.
         min: u64,
-        /// At most.
+        /// The maximum.
         max: u64,
         /// The name of the autoscaler: "GKE's autoscaler", "DaskAutoscaler default/rapids".
         whose: String,

@@ -12,18 +12,18 @@ use model::resource::{OBJECT_LABEL_MANAGED_BY, OBJECT_LABEL_STACK, Owner, Target
 /// The label that GKE puts on every node of a pool.
 pub const POOL_LABEL: &str = "cloud.google.com/gke-nodepool";
 
-/// The name of all objects of the operator.
+/// The name of the Dask operator in its labels, and the prefix of the names of its objects.
 pub const OPERATOR_NAME: &str = "dask-kubernetes-operator";
 
 pub const DASK_OPERATOR: &str = "dask_operator";
 
 pub const KUEUE: &str = "kueue";
 
-/// The start of the label by which a pod may connect to a Dask cluster of its namespace whose network is closed. With the cluster's name, of
-/// at most 53 characters, it fits into the 63 of a label's name.
+/// The prefix of a label that allows a pod to connect to a Dask cluster with `network_policy` in its namespace. The cluster's
+/// name (at most 53 characters) follows; together they fit into the 63 characters of a label's name.
 pub const CLIENT_LABEL_PREFIX: &str = "dask-infra.dev/client-of-";
 
-/// Adds that label to the metadata of a pod, or of its template.
+/// Adds the label that allows a pod to connect to a Dask cluster to the metadata of the pod or its template.
 pub fn allow_client(metadata: &mut Value, cluster: &str) {
     metadata["labels"][format!("{CLIENT_LABEL_PREFIX}{cluster}")] = json!("true");
 }
@@ -31,7 +31,7 @@ pub fn allow_client(metadata: &mut Value, cluster: &str) {
 /// The API group of Kueue.
 pub const KUEUE_GROUP: &str = "kueue.x-k8s.io";
 
-/// The DaemonSet's name, which is upstream's: two installers on one node would conflict.
+/// The name of the driver installer's DaemonSet. It is the upstream name, because two installers on one node would conflict.
 pub const DRIVER_INSTALLER: &str = "nvidia-driver-installer";
 
 /// The API group of objects on hosts.
@@ -45,7 +45,7 @@ pub struct Scope {
     pub pools: Vec<PoolFacts>,
     /// The installer of the NVIDIA driver.
     pub driver: DriverInstall,
-    /// Sections of the file that others may depend on.
+    /// Addresses of sections that other sections may depend on.
     pub sections: Vec<Address>,
     /// The queues of the file.
     pub queues: Vec<QueueFacts>,
@@ -55,7 +55,7 @@ pub struct Scope {
     pub operator_namespace: Option<String>,
     /// Checks, each with the key of its pool.
     pub checks: Vec<(Address, Option<String>)>,
-    /// Live names of the file's namespaces, and their addresses.
+    /// Live names and addresses of the file's namespaces.
     pub namespaces: Vec<(String, Address)>,
     /// The number of zones of the cluster's nodes.
     pub zones: u32,
@@ -65,7 +65,7 @@ pub struct Scope {
     pub slurm: Option<SlurmKeys>,
     /// Python environments on hosts.
     pub environments: Vec<EnvironmentFacts>,
-    /// True if Dask on hosts uses TLS by default: a section may set another protocol.
+    /// True if Dask on hosts uses TLS unless a section sets another protocol.
     pub tls: bool,
 }
 
@@ -94,12 +94,12 @@ pub struct EnvironmentFacts {
     pub key: String,
     /// The digest of its content.
     pub digest: String,
-    /// Packages that workers install when they start.
+    /// The packages of `pip_install`, which workers install when they start.
     pub pip_install: Vec<String>,
 }
 
 impl EnvironmentFacts {
-    /// Returns its name on the host: several stacks of one machine have an environment `main`.
+    /// Returns its name on the host. It contains the stack's id, as several stacks on one machine may have an environment `main`.
     pub fn live_name(&self, owner: &Owner) -> String {
         format!("{}-{}", owner.id, self.key)
     }
@@ -114,19 +114,17 @@ pub struct PoolFacts {
     pub name: String,
     /// Allocatable `nvidia.com/gpu` of a node: GPUs × partitions × clients.
     pub gpus: u32,
-    /// Nodes at least, over all zones.
-    pub nodes: u32,
-    /// Nodes at most, over all zones.
-    pub most: u32,
+    /// The largest number of nodes, over all zones.
+    pub max_nodes: u32,
     /// Machine type and GPUs, as text: part of a check's digest.
     pub hardware: String,
     /// Labels that the file gives its nodes.
     pub labels: BTreeMap<String, String>,
-    /// Taints that the file gives.
+    /// Taints that the file gives its nodes.
     pub taints: Vec<Taint>,
-    /// True if its nodes serve queued requests, or may.
+    /// True if its nodes serve, or may serve, provisioning requests.
     pub queued: bool,
-    /// True if it also has capacity options that need no request.
+    /// True if it has other capacity options besides `queued`.
     pub other_options: bool,
 }
 
@@ -139,15 +137,15 @@ pub struct QueueFacts {
     pub name: String,
     /// Namespaces with work that waits in it.
     pub namespaces: BTreeSet<String>,
-    /// True if the stack manages its priorities.
-    pub managed: bool,
+    /// True if the stack creates the WorkloadPriorityClasses of its priorities.
+    pub manages_priorities: bool,
 }
 
 impl QueueFacts {
-    /// Returns the class of a priority of its work. Classes are cluster-wide, and a priority of one queue is not that of another:
-    /// the stack's classes have the queue's name in theirs.
+    /// Returns the name of the WorkloadPriorityClass for one of its priorities. Classes are cluster-wide, but priorities belong
+    /// to a queue. So the names of the stack's classes contain the queue's name.
     pub fn priority_class(&self, priority: &str) -> String {
-        match self.managed {
+        match self.manages_priorities {
             true => format!("{}-{priority}", self.name),
             false => priority.to_owned(),
         }
@@ -155,7 +153,7 @@ impl QueueFacts {
 }
 
 impl Scope {
-    /// Returns the class of the priority of work in a queue.
+    /// Returns the name of the WorkloadPriorityClass for a priority in a queue.
     pub fn priority_class(&self, queue: Option<&str>, priority: Option<&str>) -> Option<String> {
         Some(self.queue(queue?)?.priority_class(priority?))
     }
@@ -196,12 +194,12 @@ impl Scope {
         self.sections.iter().find(|known| known.as_str() == address).cloned()
     }
 
-    /// Returns the addresses that everything in the cluster depends on.
+    /// Returns the address of `[cluster]`, on which everything in the cluster depends; empty if the file has none.
     pub fn cluster_dependency(&self) -> Vec<Address> {
         self.section("cluster").into_iter().collect()
     }
 
-    /// Returns the labels of every object of the stack. They narrow LISTs; they do not prove ownership.
+    /// Returns the labels of every object of the stack. They narrow LISTs and do not prove ownership.
     pub fn labels(&self) -> Value {
         json!({
             OBJECT_LABEL_MANAGED_BY: "dask-infra",
@@ -221,7 +219,8 @@ impl Scope {
         depends_on
     }
 
-    /// Returns the labels of objects that stacks share: the same for every stack, so that none takes them from another.
+    /// Returns the labels of objects that stacks share. They are the same for every stack, so that stacks do not overwrite each
+    /// other's labels.
     pub fn shared_labels(&self) -> Value {
         json!({ OBJECT_LABEL_MANAGED_BY: "dask-infra" })
     }

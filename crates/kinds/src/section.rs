@@ -27,7 +27,7 @@ impl Default for Manage {
 }
 
 impl Manage {
-    /// `manage = false`: it exists and others own it.
+    /// `manage = false`: the resources exist and are managed elsewhere.
     pub const EXTERNAL: Self = Self(false);
 
     /// Returns true for the default, which `skip_serializing_if` leaves out.
@@ -147,7 +147,7 @@ impl PodKeys {
 
 /// Purposes of pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum PodRole {
     /// The scheduler of a Dask cluster.
     Scheduler,
     /// A worker of a Dask cluster.
@@ -158,12 +158,12 @@ pub enum Role {
     Notebook,
     /// A pod of a Job.
     Job,
-    /// A pod that nodes are requested for.
+    /// A pod that a provisioning request describes.
     Requested,
 }
 
-impl Role {
-    /// Returns the name of its own container: the operator looks for those of Dask by name.
+impl PodRole {
+    /// Returns the name of the section's container. The Dask operator finds the containers of Dask by name.
     pub fn container(self) -> &'static str {
         match self {
             Self::Scheduler => "scheduler",
@@ -181,7 +181,7 @@ impl Role {
     }
 }
 
-impl fmt::Display for Role {
+impl fmt::Display for PodRole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Scheduler => "the scheduler",
@@ -199,7 +199,7 @@ pub struct Pods<'a> {
     /// The path of their keys.
     pub path: FieldPath,
     /// The purpose of the pods.
-    pub role: Role,
+    pub role: PodRole,
     /// The largest number of pods.
     pub replicas: u32,
     /// The image; empty if another section has it.
@@ -212,18 +212,18 @@ pub struct Pods<'a> {
     pub keys: &'a PodKeys,
 }
 
-/// Rules that a name follows. All of them allow lowercase letters, digits and `-`, which must not be the last character.
+/// Rules for names. All allow lowercase letters, digits and `-`; the last character cannot be `-`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameRule {
-    /// GKE clusters and node pools, and the stack, whose name is a label of these.
+    /// Names of GKE clusters and node pools, and of the stack, which is the value of a label on these.
     Gke,
-    /// The stack's id, another such label.
+    /// The stack's id, which is also the value of a label on GKE resources.
     StackId,
     /// Kubernetes objects whose name is a DNS label (RFC 1123).
     Object,
     /// Services (RFC 1035).
     Service,
-    /// DaskClusters and DaskJobs: the operator adds `-scheduler` and names a Service so.
+    /// DaskClusters and DaskJobs. The operator adds `-scheduler` to name a Service.
     Dask,
     /// Releases of Helm, with Helm's own limit: charts add to the name.
     Release,
@@ -264,7 +264,7 @@ pub struct LiveName<'a> {
 }
 
 impl<'a> LiveName<'a> {
-    /// Creates one from the field `name` if it is given, else from the key.
+    /// Creates the name from the field `name` if it is given, else from the key.
     pub fn new(given: Option<&'a str>, key: &'a str, naming: NameRule) -> Self {
         Self { namespace: "", name: given.unwrap_or(key), field: given.map(|_| "name"), naming }
     }
@@ -297,11 +297,11 @@ pub(crate) fn object_labels<'a>(
     vec![("labels", labels, LabelRules::Kubernetes), ("annotations", annotations, LabelRules::Annotations)]
 }
 
-/// A section inside of another: `dask_cluster.rapids.group.big`.
+/// A section inside another one: `dask_cluster.rapids.group.big`.
 pub struct NestedSection<'a> {
     /// The field of the outer section that holds it.
     pub field: &'static str,
-    /// Its key there.
+    /// Its key in that field.
     pub key: &'a str,
     pub section: &'a dyn Section,
 }
@@ -314,7 +314,7 @@ pub struct SectionHead<'a> {
     pub namespace: Option<&'a str>,
 }
 
-/// Queries that every section answers, so that rules need not list the sections.
+/// Properties that all sections have, so that rules need not list the types of sections.
 pub trait Section {
     /// Returns the keys that most sections have. By default the stack manages the section.
     fn head(&self) -> SectionHead<'_> {
@@ -346,7 +346,7 @@ pub trait Section {
         Vec::new()
     }
 
-    /// Returns the pods that the stack creates for it and for the sections inside of it. `path` is the section's path.
+    /// Returns the pods that the stack creates for it and for the sections inside it. `path` is the section's path.
     fn pods(&self, _path: &FieldPath) -> Vec<Pods<'_>> {
         Vec::new()
     }
@@ -357,7 +357,7 @@ pub trait Section {
         environment_of(pods, self.given_namespace())
     }
 
-    /// Returns the sections inside of it.
+    /// Returns the sections inside it.
     fn inner(&self) -> Vec<NestedSection<'_>> {
         Vec::new()
     }

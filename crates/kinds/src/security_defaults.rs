@@ -1,5 +1,5 @@
-//! Security defaults of the pods that sections create: no token of a service account, no privilege escalation, the
-//! system calls that the runtime allows, and no capabilities where the image is known to start without.
+//! Security defaults of the pods that sections create: no service account token, no privilege escalation, the runtime's default
+//! seccomp profile, and no capabilities if the image is known to start without them.
 
 use serde_json::{Map, Value, json};
 
@@ -19,11 +19,11 @@ const ESCALATION: &[&str] = &["securityContext", "allowPrivilegeEscalation"];
 const DROP: &[&str] = &["securityContext", "capabilities", "drop"];
 const ADD: &[&str] = &["securityContext", "capabilities", "add"];
 
-/// Repositories whose images start without capabilities: Dask's run as root and write only files of root, those of RAPIDS and
-/// Jupyter run as a user. Recalled from their Dockerfiles; not tried with each image.
+/// Repositories whose images start without capabilities. Dask's run as root and write only root's files; those of RAPIDS and
+/// Jupyter run as another user. Recalled from their Dockerfiles, not tried with each image.
 const UNPRIVILEGED_IMAGES: &[&str] = &["ghcr.io/dask/", "daskdev/", "nvcr.io/nvidia/rapidsai/", "rapidsai/"];
 
-/// Variables by which the entry points of those images install packages as another user.
+/// Variables that make the entry points of those images install packages, which needs capabilities.
 const INSTALLERS: &[&str] = &["EXTRA_APT_PACKAGES", "EXTRA_CONDA_PACKAGES"];
 
 /// Sets the defaults in a pod of one container.
@@ -37,10 +37,9 @@ pub fn apply(pod: &mut Value) {
     }
 }
 
-/// Removes defaults that contradict `given`, the user's own pod settings. A pod with a service account of its own
-/// needs its token. The API refuses a privileged container without privilege escalation, and one with
-/// `CAP_SYS_ADMIN`. Recalled from `ValidateSecurityContext` in `pkg/apis/core/validation/validation.go` of
-/// Kubernetes.
+/// Removes defaults that contradict `given`, the `pod` table of the user. A pod with its own service account needs the token. The
+/// API refuses a privileged container without privilege escalation, and one with `CAP_SYS_ADMIN`. Recalled from
+/// `ValidateSecurityContext` in `pkg/apis/core/validation/validation.go` of Kubernetes.
 pub fn remove_conflicts(pod: &mut Value, given: &Value) {
     let is_named = ["serviceAccountName", "serviceAccount"].iter().any(|key| pod[*key].is_string());
     if is_named && given[TOKEN].is_null() {
@@ -72,7 +71,8 @@ pub fn remove(value: &mut Value) {
     });
 }
 
-/// Removes defaults that the live object lacks: it was created before they existed, and is not recreated for them.
+/// Removes defaults that the live object lacks. It was created by a version without these defaults and is not recreated to add
+/// them.
 pub fn remove_absent_in_live(desired: &mut Value, live: &Value) {
     for_each_pod(desired, Some(live), &mut |part, live, bounds| {
         let Some(live) = live else { return };
@@ -82,12 +82,12 @@ pub fn remove_absent_in_live(desired: &mut Value, live: &Value) {
     });
 }
 
-/// Returns true if a live pod has the first of the defaults, so that a section that creates it has them, too.
+/// Returns true if a live pod has the first of the defaults: then the section that is imported for it gets the defaults, too.
 pub fn is_applied(pod: &Value, container: &Value) -> bool {
     pod[TOKEN] == false || at(container, ESCALATION).is_some_and(|value| *value == false)
 }
 
-/// Calls `visit` with every pod and every container in `value`, and with the same of `live`.
+/// Calls `visit` with every pod and container in `value`, together with its counterpart in `live`.
 pub(crate) fn for_each_pod(
     value: &mut Value,
     live: Option<&Value>,
@@ -106,7 +106,7 @@ pub(crate) fn for_each_pod(
     }
 }
 
-/// Returns the container of a pod with the name of another.
+/// Returns the container of `pod` that has the same name as `container`.
 fn named<'a>(pod: &'a Value, container: &Value) -> Option<&'a Value> {
     let mut containers = pod["containers"].as_array()?.iter();
     containers.find(|other| other["name"] == container["name"])
@@ -116,7 +116,7 @@ fn at<'a>(value: &'a Value, path: &[&str]) -> Option<&'a Value> {
     path.iter().try_fold(value, |value, key| value.get(key))
 }
 
-/// Removes a value, with the tables that are empty without it.
+/// Removes a value, and the tables that become empty.
 fn remove_default(value: &mut Value, path: &[&str], is_own: fn(&Value) -> bool) {
     let (Some(table), [first, rest @ ..]) = (value.as_object_mut(), path) else { return };
     let Some(inner) = table.get_mut(*first) else { return };
@@ -195,7 +195,7 @@ mod tests {
         let confined = desired.clone();
         remove_absent_in_live(&mut desired, &live);
         assert_eq!(desired, live);
-        // What was made with them keeps them, also those that were changed since.
+        // Objects that were created with the defaults keep them, also those changed since.
         let mut live = confined.clone();
         live["spec"][TOKEN] = json!(true);
         desired = confined.clone();

@@ -9,11 +9,11 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Reads a value that is a string or, in full, a table; `expected` names both in messages.
+/// Deserializes a value that is a string (the short form) or a table; `expected` names both in messages.
 ///
 /// # Errors
 ///
-/// It is neither, or the table does not fit.
+/// The value is neither, or the table has other fields.
 pub fn text_or_table<'de, D: Deserializer<'de>, Table: Deserialize<'de>, T>(
     deserializer: D,
     expected: &str,

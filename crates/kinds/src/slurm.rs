@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::json::count;
 use crate::short_forms;
 
-/// Seconds by which a worker leaves before its time limit at least and at most; else a tenth of the limit.
+/// Minimum and maximum seconds before its time limit at which a worker retires. Between these bounds it is a tenth of the limit.
 const MARGIN: (u64, u64) = (30, 600);
 
 /// Options of SLURM jobs.
@@ -42,7 +42,7 @@ pub struct SlurmKeys {
 }
 
 impl SlurmKeys {
-    /// Returns the options of a section, completed with those of the whole stack.
+    /// Returns the options of a section. Options that it does not set come from `base`, the options of `[slurm]`.
     pub fn over(&self, base: &Self) -> Self {
         let or = |own: &Option<String>, other: &Option<String>| own.clone().or_else(|| other.clone());
         let list = |own: &[String], other: &[String]| if own.is_empty() { other } else { own }.to_vec();
@@ -58,7 +58,7 @@ impl SlurmKeys {
         }
     }
 
-    /// Returns the values with an option of their own, by their keys.
+    /// Returns the values that are options of `sbatch` with the same name as their key.
     pub fn named(&self) -> [(&'static str, Option<&String>); 5] {
         [
             ("partition", self.partition.as_ref()),
@@ -69,9 +69,9 @@ impl SlurmKeys {
         ]
     }
 
-    /// Returns `spec.worker.slurm` for workers with these settings.
-    pub fn of(&self, worker: &Value) -> Value {
-        let mut slurm = self.asks(worker);
+    /// Returns `spec.worker.slurm` for workers with the settings `worker`.
+    pub fn worker_options(&self, worker: &Value) -> Value {
+        let mut slurm = self.script_options(worker);
         if let Some(minutes) = self.minutes() {
             let margin = (minutes * 6).clamp(MARGIN.0, MARGIN.1);
             slurm["lifetime"] = json!((minutes * 60).saturating_sub(margin).max(1));
@@ -85,8 +85,8 @@ impl SlurmKeys {
         self.time_limit.as_deref().and_then(minutes)
     }
 
-    /// Returns the directives and the prologue in the script of a process with these settings.
-    pub fn asks(&self, worker: &Value) -> Value {
+    /// Returns the `#SBATCH` directives and the prologue for the script of a process with the settings `worker`.
+    pub fn script_options(&self, worker: &Value) -> Value {
         // `dask cuda worker` is a process for each GPU.
         let processes = count(&worker["processes"]).max(count(&worker["gpus"])).max(1);
         let threads = count(&worker["threads"]).max(1);
@@ -180,7 +180,7 @@ mod tests {
             ("--mem-bind=local", ""),
         ] {
             let keys = SlurmKeys { directives: vec![directive.to_owned()], ..SlurmKeys::default() };
-            let asked = keys.asks(&json!({ "threads": 8, "memory": 24_u64 << 30, "gpus": 1 }));
+            let asked = keys.script_options(&json!({ "threads": 8, "memory": 24_u64 << 30, "gpus": 1 }));
             let has = |option: &str| asked["directives"].to_string().contains(option);
             for option in ["--mem=", "--cpus-per-task="] {
                 assert_eq!(has(option), option != absent, "{directive}: {asked}");
@@ -198,7 +198,7 @@ mod tests {
             ..SlurmKeys::default()
         };
         let own = SlurmKeys { partition: Some("gpu".into()), ..SlurmKeys::default() };
-        let asked = own.over(&base).of(&json!({ "threads": 2, "memory": 300_000_000 }));
+        let asked = own.over(&base).worker_options(&json!({ "threads": 2, "memory": 300_000_000 }));
         assert_eq!(
             asked,
             json!({

@@ -1,4 +1,4 @@
-//! Facts about a resource for `status`, beyond its readiness.
+//! Facts about a resource that `status` shows besides its readiness.
 
 use serde_json::Value;
 
@@ -6,17 +6,17 @@ use serde_json::Value;
 pub struct StatusLine {
     /// One line for people: `1 of 1 nodes ready, 2 GPUs allocatable`.
     pub line: String,
-    /// Facts of the line for the JSON output, by name.
+    /// The facts in the line, by name, for the JSON output.
     pub facts: Vec<(&'static str, Value)>,
     /// Pods that do not run, with the reason if they have one.
     pub pending: Vec<Pending>,
-    /// The event that has to happen, and by when (RFC 3339): `pods must start`.
+    /// The event that is waited for (`pods must start`), and by when (RFC 3339).
     pub until: Option<(&'static str, String)>,
     /// True if its operator has not handled it yet.
     pub unhandled: bool,
-    /// The reason why it failed, if no apply waits for its end.
+    /// Why it failed, for a resource whose end no apply waits for.
     pub failed: Option<String>,
-    /// The wait of this command, if no apply waits for it.
+    /// The event that a ready resource still waits for: `status` shows it, and no apply waits for it.
     pub waits: Option<String>,
     /// The prices of its live objects, if they are billed.
     pub prices: Vec<Price>,
@@ -26,7 +26,7 @@ pub struct StatusLine {
 pub enum Price {
     /// US dollars per hour: us-central1's list prices, without disks and traffic.
     Known(f64),
-    /// An item that has no price in the catalog: `a3-ultragpu-8g`.
+    /// The name of an item without a price in the catalog: `a3-ultragpu-8g`.
     Unknown(String),
 }
 
@@ -35,7 +35,7 @@ pub enum Price {
 pub struct Pending {
     pub namespace: String,
     pub pod: String,
-    /// The reason from its own conditions; events may know more.
+    /// The reason from its own conditions. Events may have more details.
     pub why: Option<String>,
     /// True if no node accepts it.
     pub unscheduled: bool,

@@ -1,7 +1,6 @@
-//! Errors of an API server when an admission check stops a write: an admission webhook that
-//! refuses or does not answer, a policy. The one place that reads those sentences. Pure.
-//! Source: kube-apiserver 1.36, `apiserver/pkg/admission/plugin/webhook/errors/statuserror.go`,
-//! `.../webhook/generic/webhook.go` and `.../policy/validating`.
+//! Errors of an API server when an admission check stops a write: an admission webhook that refuses or does not answer, a policy.
+//! Only this module parses these messages. Pure. Source: kube-apiserver 1.36,
+//! `apiserver/pkg/admission/plugin/webhook/errors/statuserror.go`, `.../webhook/generic/webhook.go` and `.../policy/validating`.
 
 use serde_json::Value;
 
@@ -98,7 +97,7 @@ pub struct WebhookConfig {
     pub service: Option<(String, String)>,
 }
 
-/// Returns those of the live configurations that have a webhook of this name.
+/// Returns the live configurations that have a webhook with this name.
 pub fn configured<'v>(
     webhook: &str,
     live: impl Iterator<Item = (&'v ObjectId, &'v Value)>,

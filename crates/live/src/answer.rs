@@ -11,7 +11,7 @@ use crate::trust::Trust;
 use crate::{ApiError, ErrorClass, Request};
 use model::resource::{Api, Method};
 
-/// The most bytes of a response: a page of a list has 500 objects, and etcd keeps none above 1.5 MiB.
+/// The maximum size of a response in bytes: a page of a LIST has 500 objects, and etcd stores no object above 1.5 MiB.
 pub const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 
 /// A response as it was received.
@@ -19,13 +19,13 @@ pub const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 pub struct Answer {
     /// HTTP status.
     pub status: u16,
-    /// The kind of body that the content type names.
+    /// The kind of body, from the content type.
     pub media: Media,
     pub body: Vec<u8>,
 }
 
 impl Request {
-    /// Returns the request as errors name it: `GET /v1/projects/…`, without the query.
+    /// Returns the request for error messages: `GET /v1/projects/…`, without the query.
     pub fn title(&self) -> String {
         let path = self.path.split('?').next().unwrap_or_default();
         format!("{} {path}", self.method.as_str())
@@ -36,7 +36,7 @@ impl Request {
         self.method != Method::Get && !self.path.contains("dryRun=All")
     }
 
-    /// Returns an error of this request that is no response of the server.
+    /// Returns an error of this request that does not come from a response of the server.
     pub fn failed(&self, class: ErrorClass, message: impl Into<String>) -> ApiError {
         ApiError { class, status: None, request: self.title(), message: message.into(), body: None }
     }
@@ -54,7 +54,7 @@ impl Request {
         ApiError { body, ..self.failed(ErrorClass::Untrusted, message) }
     }
 
-    /// Returns the error for a response of an unexpected shape. A read gives no information; a write may be done.
+    /// Returns the error for a response of an unexpected shape. A read has no result; a write may have been done.
     fn unreadable(&self, status: u16, why: &str) -> ApiError {
         let class = if self.writes() { ErrorClass::Lost } else { ErrorClass::Unreadable };
         let noun = Shape::for_request(self).description();
@@ -129,7 +129,7 @@ impl Refusal<'_> {
             412 => ErrorClass::Conflict,
             403 if reasons.contains(&"CONCURRENT_OPERATIONS_QUOTA_EXCEEDED") => ErrorClass::Busy,
             403 if words.contains("rate limit") || words.contains("per minute") => ErrorClass::Throttled,
-            403 if is_short(&words) || canonical == "RESOURCE_EXHAUSTED" => ErrorClass::Quota,
+            403 if names_exceeded_quota(&words) || canonical == "RESOURCE_EXHAUSTED" => ErrorClass::Quota,
             // Only the API itself can say that something is not there.
             404 if message.is_none() => ErrorClass::Other,
             429 if words.contains("operation")
@@ -195,7 +195,7 @@ impl Refusal<'_> {
         causes.is_some_and(|causes| causes.iter().any(|cause| cause["reason"] == reason))
     }
 
-    /// Returns the class of a status when the body adds nothing.
+    /// Returns the error class from the HTTP status alone.
     fn plain(&self, status: u16) -> ErrorClass {
         match status {
             400 | 405 | 406 | 413 | 415 | 422 => ErrorClass::Invalid,
@@ -217,7 +217,7 @@ impl Refusal<'_> {
 const UNKNOWN_RESOURCE: &str = "could not find the requested resource";
 const UNKNOWN_PATH: &str = "404 page not found";
 
-/// Returns true unless an error names another object than the requested one.
+/// Returns true unless the error names an object other than the requested one.
 fn matches_name(told: Option<&str>, asked: Option<&str>) -> bool {
     told.zip(asked).is_none_or(|(told, asked)| told == asked)
 }
@@ -228,7 +228,7 @@ fn error_info_reasons(error: Option<&Value>) -> Vec<&str> {
     details.into_iter().flatten().filter_map(|detail| detail.get("reason").and_then(Value::as_str)).collect()
 }
 
-/// Returns true if another operation runs: the current reason and wording, and those before 2024.
+/// Returns true if another operation is running. Knows the current reason and wording, and those from before 2024.
 fn is_busy(words: &str, reasons: &[&str]) -> bool {
     reasons.contains(&"CLUSTER_ALREADY_HAS_OPERATION")
         || words.contains("running incompatible operation")
@@ -236,8 +236,8 @@ fn is_busy(words: &str, reasons: &[&str]) -> bool {
         || words.contains("please wait and try again once it is done")
 }
 
-/// Returns true if a quota does not suffice; many other messages name a quota, too.
-fn is_short(words: &str) -> bool {
+/// Returns true if a message says that a quota is exceeded. Many other messages contain the word quota.
+fn names_exceeded_quota(words: &str) -> bool {
     words.contains("quota") && (words.contains("insufficient") || words.contains("exceeded"))
 }
 

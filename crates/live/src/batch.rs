@@ -8,7 +8,7 @@ use crate::retry::get;
 use crate::{ApiError, ErrorClass, LiveApi, Request};
 use model::resource::Query;
 
-/// Returns what each query finds, in their order; `null` for what does not exist.
+/// Returns the result of each query, in the order of the queries; `null` for an object that does not exist.
 pub async fn read_queries(
     api: &dyn LiveApi,
     queries: Vec<Query>,

@@ -1,5 +1,5 @@
-//! One connection to all APIs of a stack: GKE, Compute Engine, and the Kubernetes API of its cluster. The cluster is looked up on
-//! first use, and again after it was recreated.
+//! One connection to all APIs of a stack: GKE, Compute Engine, and the Kubernetes API of its cluster. The address of the cluster
+//! is looked up on first use, and again after the cluster was recreated.
 
 use std::fmt;
 use std::sync::Arc;
@@ -126,7 +126,7 @@ impl Connection {
         Kubernetes::gke(host, authority, bearer).map_err(|why| request.failed(ErrorClass::Other, why))
     }
 
-    /// Sends to the cluster. After a request that does not reach it, the next one looks the cluster up again.
+    /// Sends to the cluster. If a request does not reach it, the next request looks up its address again.
     async fn send_kubernetes(&self, request: &Request) -> Result<Value, ApiError> {
         let client = self.kubernetes(request).await?;
         let result = self.reset_if_unreached(client.send(request).await).await;

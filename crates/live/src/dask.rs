@@ -1,4 +1,4 @@
-//! Reads the versions of a Dask scheduler in the scheduler's own protocol: no page of its dashboard shows them.
+//! Reads the versions of a Dask scheduler by the scheduler's own protocol, because its dashboard does not show them.
 //!
 //! A message is a length of 8 bytes, a count of frames, their lengths, and the frames; small ones are one frame of msgpack, never
 //! compressed. Both sides begin with a handshake. Source: `distributed/comm/tcp.py` and `distributed/protocol/utils.py` of
@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// The most bytes of a response to these requests.
+/// The maximum size of a response to these requests, in bytes.
 const MAX_RESPONSE_BYTES: u64 = 64 * 1024;
 
 /// `{"compression": None, "python": (3, 11, 0), "pickle-protocol": 5}`.
@@ -43,8 +43,8 @@ pub async fn versions_on_port(port: u16) -> Option<Versions> {
     versions(&mut stream).await
 }
 
-/// Returns true for text that can be a version: users of a scheduler decide what it answers, and versions are printed in commands.
-/// Source: PEP 440 has fewer characters.
+/// Returns true for text that can be a version. Users of a scheduler can make it answer anything, and versions are printed in
+/// commands. Source: PEP 440 has fewer characters.
 pub fn is_version(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '+' | '!' | '_' | '-');
     (1..=40).contains(&text.len())

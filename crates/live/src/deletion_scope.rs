@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use futures::StreamExt as _;
 use serde_json::Value;
 
-use crate::list::{Collections, Listed, UniqueObjects, list, list_all};
+use crate::list::{Collections, ListResult, UniqueObjects, list, list_all};
 use crate::retry::get;
 use crate::served_kinds::{Served, Version, groups};
 use crate::{ApiError, ErrorClass, LiveApi, Request};
@@ -16,8 +16,8 @@ use model::resource::{
     drop_managed_fields,
 };
 
-/// Adds all objects in the scope to the world. Collections that the same reading has listed are not listed again: the plan
-/// compares with these. Collections that cannot be listed are named in [`World::unlisted_foreign`].
+/// Adds all objects in the scope to the world. Collections that the same reading has already listed are not listed again: the
+/// plan compares with those objects. Collections that cannot be listed are named in [`World::unlisted_foreign`].
 pub async fn read_scope(
     api: &dyn LiveApi,
     (world, listed): (&mut World, &Collections),
@@ -82,7 +82,7 @@ async fn objects_in_scope(
     if *nodes {
         found.extend(requests_for_machines(api).await);
     }
-    let each = |gvk: &Gvk, listed: Listed| -> Result<(), Infallible> {
+    let each = |gvk: &Gvk, listed: ListResult| -> Result<(), Infallible> {
         match listed {
             Ok(objects) => {
                 found.extend(objects.into_iter().map(|(object, live)| (object, without_content(live))));
@@ -95,7 +95,7 @@ async fn objects_in_scope(
     if *nodes {
         let mut owner_collections = owner_collections(&found);
         owner_collections.retain(|(gvk, namespace)| !is_listed(gvk, namespace.as_deref()));
-        let each = |_: &Gvk, listed: Listed| -> Result<(), Infallible> {
+        let each = |_: &Gvk, listed: ListResult| -> Result<(), Infallible> {
             let objects = listed.unwrap_or_default();
             found.extend(objects.into_iter().map(|(object, live)| (object, without_content(live))));
             Ok(())
@@ -105,8 +105,8 @@ async fn objects_in_scope(
     (found, unseen.into_iter().collect())
 }
 
-/// Returns the collections of the Pods' intermediate owners (ReplicaSets, Jobs), to find their root owner: the Dask
-/// cluster of a worker, the CronJob of `ttl`. One that cannot be listed only adds foreign Pods.
+/// Returns the collections of the Pods' intermediate owners (ReplicaSets, Jobs), to find their root owner: the Dask cluster of a
+/// worker, the CronJob of `ttl`. If one cannot be listed, more Pods count as foreign.
 fn owner_collections(found: &BTreeMap<ObjectId, Value>) -> Collections {
     let kinds = [("apps", "ReplicaSet", "replicasets"), ("batch", "Job", "jobs")];
     let pods = found.iter().filter(|(object, _)| object.gvk.kind == "Pod" && object.gvk.group.is_empty());
@@ -148,7 +148,8 @@ async fn requests_for_machines(api: &dyn LiveApi) -> Vec<(ObjectId, Value)> {
     Vec::new()
 }
 
-/// Returns true if a namespace holds only these and what every namespace holds. Kinds that cannot be listed make it false.
+/// Returns true if a namespace contains only objects for which `these` is true and the objects of every namespace. Returns false
+/// if a kind cannot be listed.
 pub async fn holds_only(
     api: &dyn LiveApi,
     namespace: &str,
@@ -182,7 +183,7 @@ pub async fn holds_only(
     unseen.is_empty() && found.keys().all(known)
 }
 
-/// Returns an object without contents that are not needed here and may be secret.
+/// Returns an object without contents that a plan does not need and that may be secret.
 fn without_content(mut live: Value) -> Value {
     if let Value::Object(fields) = &mut live {
         for content in ["data", "stringData", "binaryData"] {
@@ -206,8 +207,8 @@ pub(crate) struct ListableKinds {
     pub failed: Vec<DiscoveryError>,
 }
 
-/// Returns the kinds that can be listed, each in the most preferred version of its group that serves it, if discovery tells that
-/// in one response; else in the version that the group prefers.
+/// Returns the kinds that can be listed, each in the group's most preferred version that serves it. Without aggregated discovery,
+/// only kinds of the group's preferred version.
 pub(crate) async fn listable_kinds(api: &dyn LiveApi, parallelism: usize) -> ListableKinds {
     let mut failed = Vec::new();
     let mut versions = vec![(0, Version::new("", "v1"))];

@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-/// Projects of the clients that `gcloud` logs in with: charged when credentials of a person name no other.
+/// Projects of `gcloud`'s own OAuth clients. They are charged if a user's credentials name no other project.
 const CLIENTS: [&str; 2] = ["764086051850", "32555940559"];
 
 /// Reasons why Google's APIs refuse a project or credentials.

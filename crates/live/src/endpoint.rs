@@ -18,7 +18,7 @@ pub struct Address<'a> {
     pub authority: Option<&'a str>,
 }
 
-/// The reason why the cluster has no such endpoint, and the command that enables it.
+/// Why the cluster does not have the requested endpoint, and the command that enables it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closed {
     pub why: String,
@@ -94,7 +94,7 @@ fn has_ip(cluster: &Value) -> bool {
     !is_false(cluster, "/ipEndpointsConfig/enabled")
 }
 
-/// Returns true if a switch is off. A switch that is missing, as from an older API, is on.
+/// Returns true if a switch is off. A missing switch, as in responses of an older API, is on.
 fn is_false(cluster: &Value, switch: &str) -> bool {
     cluster.pointer(&format!("/controlPlaneEndpointsConfig{switch}")) == Some(&Value::Bool(false))
 }

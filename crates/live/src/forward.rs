@@ -58,11 +58,11 @@ pub enum ForwardEvent {
 const POLL_INTERVAL: Duration = Duration::from_secs(3);
 /// The shortest pause between two reads.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
-/// The time that a client waits for a pod. Dask's own clients give up after 30 s.
+/// How long a client's connection waits for a pod. Dask's own clients give up after 30 s.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
-/// The outage after which the API server has closed the connections through it.
+/// The length of an outage after which the API server has closed all connections.
 const OUTAGE: Duration = Duration::from_secs(30);
-/// The time that the pod may go on sending after the client has closed its side.
+/// How long the pod may continue to send after the client has closed its side.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A bound local port, on the loopback interface only.
@@ -208,7 +208,7 @@ impl Shared {
         let _ = self.events.send(event);
     }
 
-    /// Opens a tunnel to the current pod, with its generation; a client waits while there is none.
+    /// Opens a tunnel to the current pod, and returns it with the pod's generation. Waits as long as there is no pod.
     async fn open(&self, index: usize) -> Option<(Tunnel, u64)> {
         let begun = Instant::now();
         let mut state = self.state.subscribe();
@@ -310,7 +310,7 @@ fn pod_change(
 }
 
 impl ApiError {
-    /// Returns true if the error says nothing about the connection: the server answered, and asks to retry.
+    /// Returns true if the server answered and asks to retry, which says nothing about the connection.
     fn is_temporary(&self) -> bool {
         matches!(self.class, ErrorClass::Throttled | ErrorClass::Busy)
     }

@@ -1,9 +1,9 @@
 //! The GKE and Compute Engine APIs: JSON over HTTPS with Google's credentials, over plain HTTP on loopback
 //! without any, or into a router of this process.
 //!
-//! Not Google's typed client, which drops zero values, sends enums as numbers and costs 100,000 generated lines. With JSON a
-//! planned call is sent byte for byte as it was shown, and new fields of the API pass through. Google's own library gets the
-//! tokens of most credentials.
+//! Not Google's typed client, which drops zero values, sends enums as numbers and costs 100,000 generated lines. With JSON, a
+//! planned call is sent byte for byte as shown, and new API fields need no code. For most credentials, Google's own library
+//! provides the tokens.
 
 use std::net::IpAddr;
 use std::sync::Arc;

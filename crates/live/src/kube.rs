@@ -33,10 +33,10 @@ use crate::trust::{Trust, is_untrusted};
 use crate::{ApiError, ErrorClass, Request};
 use model::resource::Api;
 
-/// The most bytes of a kubeconfig. Large ones have the credentials of a hundred clusters.
+/// The maximum size of a kubeconfig in bytes. Large ones have the credentials of a hundred clusters.
 const MAX_KUBECONFIG_BYTES: u64 = 16 * 1024 * 1024;
 
-/// The most bytes of an error response that are read.
+/// The maximum number of bytes that are read of an error response.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -141,13 +141,13 @@ impl KubeconfigAccess {
     }
 }
 
-/// Returns `https://host:port`: the address without a password.
+/// Returns `https://host:port`, without user and password.
 fn bare_url(url: &http::Uri) -> String {
     let port = url.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
     format!("{}://{}{port}", url.scheme_str().unwrap_or("?"), url.host().unwrap_or("?"))
 }
 
-/// Returns true if nobody else can read the requests: over TLS, or within this machine.
+/// Returns true if nobody else can read the requests: they use TLS or stay on this machine.
 fn is_private(url: &http::Uri) -> bool {
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     let here = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
@@ -189,7 +189,7 @@ fn data_problem(field: &str, error: &LoadDataError) -> String {
     }
 }
 
-/// Returns the problem with a kubeconfig, without its content: its lines hold tokens, its addresses passwords.
+/// Returns the problem with a kubeconfig without its content, which may have tokens and passwords.
 fn kubeconfig_problem(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::Parse(error) => match error.location() {
@@ -440,7 +440,7 @@ impl Kubernetes {
         Ok(Some(value))
     }
 
-    /// Sends a read whose response has no end of its own, such as a log that is followed, and returns its bytes as they arrive.
+    /// Sends a read with an endless response, such as a followed log, and returns its bytes as they arrive.
     ///
     /// # Errors
     ///
@@ -477,8 +477,8 @@ impl Kubernetes {
         Err(request.read(answer).err().unwrap_or_else(timed_out))
     }
 
-    /// Connects to a port of a pod, through the API server. Each stream has a connection of its own, so that streams do not
-    /// affect each other.
+    /// Connects to a port of a pod, through the API server. Each stream has its own connection, so that streams do not affect
+    /// each other.
     ///
     /// # Errors
     ///
@@ -506,7 +506,7 @@ impl Kubernetes {
     }
 }
 
-/// Returns the client that kube makes of a configuration, over sockets that send at once where no proxy is between.
+/// Returns a client for a configuration. Without a proxy, its sockets do not use Nagle's algorithm.
 ///
 /// Creates a client without Nagle's algorithm. On a new connection a client writes twice in a row: the end of the TLS
 /// handshake and its first request. Nagle's algorithm holds the second one back until the first is acknowledged, and
@@ -540,7 +540,7 @@ fn as_text<E: std::error::Error + 'static>(piece: Result<Bytes, E>) -> Result<By
 pub struct Tunnel {
     /// The bytes in both directions.
     pub stream: DuplexStream,
-    /// The reason why the pod's side cannot be used, if that side reports one: nobody listens on the port.
+    /// Why the pod's side cannot be used, if it reports that: for example, nothing listens on the port.
     pub error: BoxFuture<'static, Option<String>>,
     forwarder: Portforwarder,
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::*;
 use model::resource::Method;
 
-/// Answers as the namespace that is applied, with what it was asked beside it.
+/// Answers with the applied namespace, and the received request beside it.
 fn echo() -> Router {
     Router::new().fallback(any(|request: axum::extract::Request| async move {
         let header = |name: &str| {
@@ -26,7 +26,7 @@ fn echo() -> Router {
     }))
 }
 
-/// Returns one TLS server on loopback; gives its address and its certificate as GKE would.
+/// Starts a TLS server on loopback. Returns its address and its certificate in GKE's form.
 async fn tls_server() -> (SocketAddr, String, tokio::task::JoinHandle<()>) {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
@@ -186,7 +186,7 @@ async fn no_secret_of_a_kubeconfig_is_in_a_message() {
     assert!(!why.contains("CANARY"), "{why}");
 }
 
-/// Each file that a kubeconfig names is told with the field, the entry and the kubeconfig.
+/// The error for each file of a kubeconfig names the field, the entry and the kubeconfig.
 #[tokio::test]
 async fn a_file_of_a_kubeconfig_that_cannot_be_read_is_told_with_its_entry() {
     let server = || json!({"server": "https://127.0.0.1:1"});
@@ -209,7 +209,7 @@ async fn a_file_of_a_kubeconfig_that_cannot_be_read_is_told_with_its_entry() {
     }
 }
 
-/// HTTPS_PROXY counts for the cluster as for Google's API.
+/// HTTPS_PROXY applies to the cluster as it does to Google's API.
 #[tokio::test]
 async fn a_proxy_is_asked_for_the_cluster_with_its_password_and_without_our_token() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -1,14 +1,14 @@
-//! Access to live state: requests to GKE, Compute Engine, Kubernetes and hosts, as JSON. The only place with network IO
-//! beside the sandbox. It knows no plans.
+//! Access to live state: requests to GKE, Compute Engine, Kubernetes and hosts, as JSON. Besides the sandbox, only this crate
+//! does network IO. It knows nothing of plans.
 //!
 //! - `gke`, `kube`, `connection`: the clients, and the one connection that joins them.
 //! - `read`: reads a world; `watch`: follows objects; `retry`: the one place of retries.
 //! - `forward`: carries bytes between local ports and pods.
-//! - `hosts`: the agent of a host, on this machine or at the other end of `ssh`. `fleet` shares an object out to several hosts,
-//!   `parts` takes it apart and joins what they answer, `rollout` orders their changes.
+//! - `hosts`: the agent of a host, on this machine or at the other end of `ssh`. `fleet` writes an object to several hosts,
+//!   `parts` splits it and merges their answers, `rollout` orders their changes.
 //!
-//! [`LiveApi`] is one trait, a request in and JSON out, with no method for each call: a new call of GKE is a row in a kind's
-//! table and no arm in a client, and recordings and fakes are a few lines.
+//! [`LiveApi`] has a single method for requests, with JSON as the result. So a new GKE call is a row in a kind's table and needs
+//! no code here, and recordings and fakes are a few lines.
 
 pub mod admission;
 pub mod answer;
@@ -59,7 +59,8 @@ use self::kube::ByteStream;
 
 use model::resource::{Api, Host, Method};
 
-/// The field manager of records and their namespace. It is not a stack's, so no plan takes them for its own.
+/// The field manager of records and their namespace. It is not the field manager of a stack, so no plan treats them as the
+/// stack's.
 pub const MANAGER: &str = "dask-infra";
 
 #[derive(Clone, Debug, PartialEq)]
@@ -79,20 +80,20 @@ impl Request {
     }
 }
 
-/// Kinds of request failures. The kind decides whether it is retried.
+/// Classes of request failures. The class decides if a request is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorClass {
     /// 404.
     NotFound,
     /// 409: it exists already.
     AlreadyExists,
-    /// 409 or 412: others changed it, or own the field.
+    /// 409 or 412: the object has changed, or another manager owns the field.
     Conflict,
-    /// 400 or 429: another operation runs on the GKE cluster, or as many as are allowed do.
+    /// 400 or 429: another operation is running on the GKE cluster, or the limit of concurrent operations is reached.
     Busy,
     /// 429: too many requests.
     Throttled,
-    /// 5xx, or refused before it was sent: nothing was done.
+    /// 5xx, or the request could not be sent: nothing was done.
     Unavailable,
     /// Not sent: it is uncertain whether this apply still holds the stack's lock.
     LockUnsure,
@@ -104,7 +105,7 @@ pub enum ErrorClass {
     Unauthenticated,
     /// 403: the permission is missing.
     Denied,
-    /// 403: the quota does not suffice.
+    /// 403: the quota is exceeded.
     Quota,
     /// The response to a read has an unexpected shape: something other than the API answers.
     Unreadable,
@@ -167,20 +168,20 @@ impl ApiError {
         self.own("proxy")
     }
 
-    /// Returns the message of the library below, for more detail.
+    /// Returns the message of the underlying library, for more detail.
     pub fn detail(&self) -> Option<&str> {
         self.own("detail")
     }
 
-    /// Returns a field of the body of errors that come from this program and from no server.
+    /// Returns a field of the body of an error that this program created itself.
     fn own(&self, key: &str) -> Option<&str> {
         self.body.as_ref().filter(|_| self.status.is_none())?[key].as_str()
     }
 }
 
-/// The access of apply and plan to the live state: requests in, JSON out (a pod's log is a JSON string).
+/// Access to the live state: a request in, JSON out (a pod's log is a JSON string).
 pub trait LiveApi: Send + Sync {
-    /// Sends one request, once. Apply retries.
+    /// Sends a request once. Callers retry.
     fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>>;
 
     /// Adds hosts that are no longer in the stack file. Returns true if any of them is new: then the world read before is
@@ -194,7 +195,7 @@ pub trait LiveApi: Send + Sync {
         false
     }
 
-    /// Sends a read to the cluster whose response has no end of its own, and returns its bytes.
+    /// Sends a read with an endless response to the cluster, and returns its bytes.
     fn stream(&self, request: Request) -> BoxFuture<'_, Result<ByteStream, ApiError>> {
         let error = request.failed(ErrorClass::Other, "answers come whole here");
         async move { Err(error) }.boxed()

@@ -11,17 +11,18 @@ use model::resource::{Api, Gvk, ObjectId, encoded};
 
 /// Objects in a page of a list, as kubectl requests them.
 const PAGE: u32 = 500;
-/// Objects in a small page: as many of the largest size, 1.5 MiB, as fit into a response.
+/// Objects in a small page: a response can contain this many objects of the maximum size, 1.5 MiB.
 const SMALL_PAGE: u32 = 40;
 
-/// The number of namespaces from which a kind is first listed in the whole cluster: two pages cost less than a request for each.
+/// A kind that is needed in this many namespaces is listed in the whole cluster first: two pages cost less than a request per
+/// namespace.
 const MANY_NAMESPACES: usize = 4;
 
 /// Kinds, each in one namespace or in the whole cluster.
 pub type Collections = BTreeSet<(Gvk, Option<String>)>;
 
 /// Live objects, each once: a server serves the same object in every version of its kind, and some kinds in two groups (Events,
-/// old Ingresses). The first one counts.
+/// old Ingresses). The first copy is kept.
 #[derive(Default)]
 pub(crate) struct UniqueObjects {
     pub(crate) by_id: BTreeMap<ObjectId, Value>,
@@ -57,8 +58,8 @@ pub(crate) fn is_applied_by(live: &Value, manager: &str) -> bool {
     entries.into_iter().flatten().any(applied)
 }
 
-/// Lists all objects of a kind in a namespace, or in the cluster; none if the cluster says that it does not serve the kind. If it
-/// no longer serves this version but another one, that one is listed: an old record may name a removed version.
+/// Lists all objects of a kind in a namespace, or in the cluster; empty if discovery shows that the cluster does not serve the
+/// kind. If the cluster serves another version of the kind, lists that one: an old record may name a removed version.
 pub async fn list(
     api: &dyn LiveApi,
     gvk: &Gvk,
@@ -100,8 +101,8 @@ fn by_id(gvk: &Gvk, items: Vec<Value>) -> Vec<(ObjectId, Value)> {
     named.collect()
 }
 
-/// The result of a LIST.
-pub(crate) type Listed = Result<Vec<(ObjectId, Value)>, ApiError>;
+/// The objects of a LIST, or why it failed.
+pub(crate) type ListResult = Result<Vec<(ObjectId, Value)>, ApiError>;
 
 /// A query that lists one or more collections.
 enum ListQuery<'a> {
@@ -136,7 +137,7 @@ impl<'a> ListQuery<'a> {
     }
 
     /// Lists the objects of the kind, or returns the collections to list instead.
-    async fn list(self, api: &dyn LiveApi) -> Result<(&'a Gvk, Listed), Vec<Self>> {
+    async fn list(self, api: &dyn LiveApi) -> Result<(&'a Gvk, ListResult), Vec<Self>> {
         let (gvk, namespaces) = match self {
             Self::Collection(gvk, namespace) => return Ok((gvk, list(api, gvk, namespace).await)),
             Self::Kind(gvk, namespaces) => (gvk, namespaces),
@@ -158,7 +159,7 @@ pub(crate) async fn list_all<E>(
     api: &dyn LiveApi,
     collections: &Collections,
     parallelism: usize,
-    mut found: impl FnMut(&Gvk, Listed) -> Result<(), E>,
+    mut found: impl FnMut(&Gvk, ListResult) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut queries = ListQuery::for_collections(collections);
     while !queries.is_empty() {
@@ -174,7 +175,7 @@ pub(crate) async fn list_all<E>(
     Ok(())
 }
 
-/// Lists all objects of a kind in the cluster if two pages hold them. Tried once: after a failure each namespace is listed.
+/// Lists all objects of a kind in the cluster if two pages are enough. Does not retry: after a failure each namespace is listed.
 async fn list_if_small(api: &dyn LiveApi, gvk: &Gvk) -> Option<Vec<(ObjectId, Value)>> {
     let path = format!("{}?limit={PAGE}", gvk.collection(None));
     let mut page = api.send(Request::get(Api::Kubernetes, path.clone())).await.ok()?;
@@ -202,12 +203,12 @@ fn items_of(page: &mut Value) -> Option<Vec<Value>> {
     }
 }
 
-/// Returns the token for the next page.
+/// Returns the `continue` token for the next page.
 fn next(page: &Value) -> Option<&str> {
     page.pointer("/metadata/continue").and_then(Value::as_str).filter(|token| !token.is_empty())
 }
 
-/// Lists a kind in its own version; `None` if the cluster says that it does not serve it.
+/// Lists a kind in its own version; `None` if discovery shows that the cluster does not serve it.
 async fn list_in(
     api: &dyn LiveApi,
     gvk: &Gvk,
@@ -292,7 +293,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers by path, and what was asked.
+    /// Fixed answers by path, and the paths that were requested.
     struct Fixed(BTreeMap<String, Value>, Mutex<Vec<String>>);
 
     impl LiveApi for Fixed {
@@ -307,7 +308,7 @@ mod tests {
         Gvk { group: String::new(), version: "v1".into(), kind: kind.into(), plural: plural.into() }
     }
 
-    /// Returns a page of objects, each in the namespace that it is named after, and how many come after it.
+    /// Returns a page of objects, each in a namespace with the object's name, and the number of objects after the page.
     fn page(names: &[&str], rest: Option<u64>) -> Value {
         let items = names.iter().map(|name| json!({ "metadata": { "name": name, "namespace": name } }));
         let metadata = match rest {
@@ -325,7 +326,7 @@ mod tests {
         let collections: Collections =
             namespaces.iter().map(|name| (gvk(kind.0, kind.1), Some((*name).to_owned()))).collect();
         let mut names = Vec::new();
-        let found = |_: &Gvk, listed: Listed| -> Result<(), ()> {
+        let found = |_: &Gvk, listed: ListResult| -> Result<(), ()> {
             names.extend(listed.into_iter().flatten().map(|(object, _)| object.name));
             Ok(())
         };

@@ -1,5 +1,5 @@
-//! Finds every object of a stack, of any kind and in any namespace, when there is no record: one LIST for each kind that the
-//! cluster serves and that can be applied.
+//! Finds every object of a stack without a record, of any kind and in any namespace: one LIST for each kind that the cluster
+//! serves and that can be applied.
 
 use std::collections::BTreeSet;
 
@@ -20,12 +20,12 @@ pub(crate) struct OwnedObjects {
     pub unlisted: BTreeSet<String>,
 }
 
-/// Returns the objects that a field manager has applied. They are listed by a label that all objects of stacks have; its
-/// value is the file's where the file sets one, as Helm's charts do. A kind that may not be listed everywhere is listed in
-/// the namespaces of the stack, and reported.
+/// Returns the objects that a field manager has applied. They are listed by a label that all objects of stacks have. Its value
+/// may be another one if the file sets it, as Helm charts do. A kind that may not be listed everywhere is listed in the
+/// namespaces of the stack, and reported.
 ///
 /// # Errors
-/// A kind that the API server itself serves cannot be read.
+/// A kind that the API server itself serves cannot be listed.
 pub(crate) async fn read_owned(
     api: &dyn LiveApi,
     manager: &str,
@@ -50,7 +50,7 @@ pub(crate) async fn read_owned(
     Ok(owned)
 }
 
-/// Lists the objects of a kind. Returns them with the reason why others could not be listed.
+/// Lists the objects of a kind. Returns them, and the error if some could not be listed.
 async fn list_of<'k>(
     api: &dyn LiveApi,
     kind: &'k Served,
@@ -79,8 +79,8 @@ async fn list_of<'k>(
 
 impl OwnedObjects {
     /// Notes a kind that could not be listed. A refusal is noted, and so is an unavailable aggregated API or conversion webhook:
-    /// these are not the stack's, and often broken. For one of the API server's own kinds a missing response is an error, as the
-    /// result would be incomplete.
+    /// these are not the stack's, and often broken. For a kind of the API server itself, a missing response is an error, because
+    /// the result would be incomplete.
     fn note_unlisted(&mut self, what: String, own: bool, error: ApiError) -> Result<(), ApiError> {
         if own && error.class != ErrorClass::Denied {
             return Err(error);
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use crate::Request;
 
-    /// Answers by path, and what else there is refused by class and status.
+    /// Fixed answers by path. All other requests are refused with a class and a status.
     struct Fixed(BTreeMap<&'static str, Result<Value, (ErrorClass, u16)>>);
 
     impl LiveApi for Fixed {

@@ -9,7 +9,7 @@ use crate::list::list_pages;
 use crate::{LiveApi, Request};
 use model::resource::{Api, World};
 
-/// Returns the target sizes of each pool's instance groups; only of pools whose groups could all be read.
+/// Returns the sum of the target sizes of each pool's instance groups. Leaves out pools whose groups could not all be read.
 pub(crate) async fn instance_group_sizes(
     api: &dyn LiveApi,
     pools: &BTreeMap<String, Value>,

@@ -1,4 +1,4 @@
-//! One read without retries: for waits, which retry themselves, and for commands that only show.
+//! A read without retries, for waits, which retry themselves, and for commands that only show state.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::{ApiError, ErrorClass, LiveApi, Request};
 use model::resource::Query;
 
-/// The timeout of a response through the API server's proxy: the caller has other reads.
+/// The timeout of a response through the API server's proxy. It is short, because the caller reads other things, too.
 const PROXY_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Returns the result of a query; `null` if the object does not exist. A target behind the API server's proxy may be off,

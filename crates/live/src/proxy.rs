@@ -39,7 +39,8 @@ fn is_socks5(proxy: &http::Uri) -> bool {
     matches!(proxy.scheme_str(), Some("socks5" | "socks5h"))
 }
 
-/// Returns a proxy as kube takes it. Of SOCKS 5 kube knows `socks5` only, which lets the proxy resolve names as kubectl does.
+/// Returns a proxy as kube takes it. For SOCKS 5, kube only supports `socks5`, with which the proxy resolves names, as with
+/// kubectl.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
 //! Reads the world: the GKE cluster with its pools and their sizes, the record, and one LIST for each kind and namespace, or for
-//! a kind of many namespaces, in parallel. An unreadable resource is never taken for absent.
+//! a kind of many namespaces, in parallel. An unreadable resource never counts as absent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use futures::StreamExt as _;
 use serde_json::Value;
 
 use crate::endpoint::endpoint;
-use crate::list::{Collections, Listed, UniqueObjects, is_applied_by, list_all};
+use crate::list::{Collections, ListResult, UniqueObjects, is_applied_by, list_all};
 use crate::owned_objects::read_owned;
 use crate::pool_sizes::{count_missing_nodes, instance_group_sizes};
 use crate::record::{self, StoredRecord};
@@ -101,8 +101,8 @@ impl Reading {
     }
 }
 
-/// Returns true if GKE says that the cluster does not exist. A 404 for something else, such as the project or the location, says
-/// nothing about the cluster. Source: recorded, `Not found: projects/P/zones/Z/clusters/C.`
+/// Returns true if GKE says that the cluster does not exist. A 404 about something else, such as the project or the location,
+/// says nothing about the cluster. Source: recorded, `Not found: projects/P/zones/Z/clusters/C.`
 fn says_absent(error: &ApiError, name: &ClusterName) -> bool {
     let mut words = error.message.split(|c: char| c.is_whitespace() || c == '"' || c == '\'');
     let ending = format!("/clusters/{}", name.cluster);
@@ -152,7 +152,7 @@ struct ClusterContents {
     objects: BTreeMap<ObjectId, Value>,
     listed: Collections,
     kept: StoredRecord,
-    /// Kinds whose objects of the stack could not all be listed.
+    /// Kinds of which not all objects of the stack could be listed.
     unlisted: Vec<String>,
     /// True if an interrupted apply left the namespace of records without any record.
     record_namespace_left: bool,
@@ -242,7 +242,7 @@ fn recorded_collections(record: &Record) -> Collections {
 }
 
 /// Returns the collections of all custom kinds that the stack defines, foreign objects included: deleting a CRD deletes them. The
-/// version is the one in which other objects of the kind are read, else the storage version.
+/// version is that of other objects of the kind that are read, else the storage version.
 fn instances_of_own_kinds(
     objects: &BTreeMap<ObjectId, Value>,
     known: &Collections,
@@ -278,7 +278,7 @@ async fn list_each(
     parallelism: usize,
 ) -> Result<Vec<(ObjectId, Value)>, ApiError> {
     let mut objects = Vec::new();
-    let found = |_: &Gvk, listed: Listed| listed.map(|listed| objects.extend(listed));
+    let found = |_: &Gvk, listed: ListResult| listed.map(|listed| objects.extend(listed));
     list_all(api, collections, parallelism, found).await?;
     Ok(objects)
 }
@@ -293,7 +293,7 @@ mod tests {
     use model::resource::Identity;
     use model::resource::KindId;
 
-    /// Answers by path; what it does not know is not there.
+    /// Fixed answers by path; all other objects do not exist.
     struct Fixed(BTreeMap<&'static str, Result<Value, (ErrorClass, u16, &'static str)>>);
 
     impl LiveApi for Fixed {
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(reading.world, World { other_clusters: elsewhere, ..World::empty() });
     }
 
-    /// `missingZones`: zones that GKE could not ask. Source: the reference of `projects.locations.clusters.list`.
+    /// `missingZones`: zones that GKE could not reach. Source: the reference of `projects.locations.clusters.list`.
     #[tokio::test]
     async fn a_cluster_may_be_in_a_zone_that_gke_cannot_list() {
         for (clusters, why) in [
@@ -462,7 +462,7 @@ mod tests {
         }
     }
 
-    /// Returns the versions in which a world has what it has.
+    /// Returns the API versions of the objects in a world.
     async fn versions(api: &Fixed, read_set: &ReadSet) -> Vec<String> {
         let world = read(api, read_set, 4).await.world;
         let objects = world.objects.live().unwrap();

@@ -1,5 +1,5 @@
-//! Storage of the record: compressed in a ConfigMap, and in further ones if it is larger than one may be. The first one names the
-//! others, whose names contain a digest of the whole: an interrupted write leaves the previous record intact.
+//! Storage of the record: compressed in a ConfigMap, and in further ConfigMaps if it is too large for one. The first one names
+//! the others. Their names contain a digest of the whole record, so an interrupted write leaves the previous record intact.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -12,12 +12,13 @@ pub use model::record::is_part;
 use model::record::{DIGEST, NAMESPACE, Record, Unusable, is_part_of};
 use model::resource::{Api, Method, OBJECT_LABEL_MANAGED_BY, ObjectId};
 
-/// The most bytes of a record in one ConfigMap. Kubernetes accepts 1 MiB of content, and base64 makes 768 KiB as long as that.
+/// The maximum number of bytes of a record in one ConfigMap. Kubernetes accepts 1 MiB of content, which is 768 KiB before base64.
 /// Source: <https://kubernetes.io/docs/concepts/configuration/configmap/>.
 const MAX_PART_BYTES: usize = 768 * 1024;
-/// The most bytes that a record may unpack to; a larger one was not written by this program.
+/// The maximum size of an unpacked record in bytes. A larger one was not written by this program.
 const MAX_UNPACKED_BYTES: usize = 256 * 1024 * 1024;
-/// The most parts that are read. They hold more than [`MAX_UNPACKED_BYTES`], as compressed content is not larger than its source.
+/// The maximum number of further ConfigMaps that are read. They can contain more than [`MAX_UNPACKED_BYTES`], as compressed
+/// content is not larger than its source.
 const MAX_PARTS: usize = 1000;
 /// The compression level: miniz's own default.
 const LEVEL: u8 = 6;
@@ -99,7 +100,7 @@ pub async fn fetch(
     }
 }
 
-/// Returns the uid of the namespace of records if this program created it and it contains only these.
+/// Returns the uid of the namespace of records if this program created it and it contains only objects for which `these` is true.
 ///
 /// # Errors
 ///
@@ -139,8 +140,8 @@ pub fn holds_record(config_map: &Value) -> bool {
     config_map.get("data").is_some() || config_map.get("binaryData").is_some()
 }
 
-/// Returns the further ConfigMaps that the first one names. They are deleted when the record is rewritten, so other names are
-/// refused.
+/// Returns the further ConfigMaps that the first one names. They are deleted when the record is rewritten, so names that this
+/// program does not use are refused.
 fn parts_of(record_id: &ObjectId, first: &Value) -> Result<Vec<ObjectId>, Unusable> {
     let names = first["data"]["parts"].as_str().unwrap_or_default();
     let mut parts = Vec::new();
@@ -161,7 +162,7 @@ pub fn pack(record: &Record) -> Vec<(ObjectId, Value)> {
     pack_in(record, MAX_PART_BYTES)
 }
 
-/// Packs a record as [`pack`] does, with another size of parts.
+/// Packs a record as [`pack`] does, with a given maximum size of parts.
 pub fn pack_in(record: &Record, size: usize) -> Vec<(ObjectId, Value)> {
     let record_id = Record::object(&record.stack);
     let text = serde_json::to_vec(record).unwrap_or_default();
@@ -241,7 +242,8 @@ fn parse(text: &[u8]) -> Result<Record, Unusable> {
     serde_json::from_value(value).map_err(|error| damaged(format!("it cannot be parsed ({error})")))
 }
 
-/// Keys completions by identity. Earlier records have them by address: of a resource in their inventory, else of a check.
+/// Keys completions by identity. Earlier records key them by address: the address of a resource in their inventory, else of a
+/// check.
 fn by_identity(record: &mut Value) {
     let Some(passes) = record["passes"].as_object().cloned() else { return };
     let identity = |address: &str| {
@@ -255,11 +257,11 @@ fn by_identity(record: &mut Value) {
 
 /// Creates the namespace of records.
 pub async fn ensure_namespace(api: &dyn LiveApi, policy: RetryPolicy) -> Result<(), ApiError> {
-    retry::send(api, applied_by(namespace_path(), namespace(), MANAGER), policy).await.map(drop)
+    retry::send(api, forced_apply(namespace_path(), namespace(), MANAGER), policy).await.map(drop)
 }
 
-/// Returns a forced server-side apply by a field manager.
-pub fn applied_by(path: String, body: Value, manager: &str) -> Request {
+/// Returns the request for a forced server-side apply by a field manager.
+pub fn forced_apply(path: String, body: Value, manager: &str) -> Request {
     let path = format!("{path}?fieldManager={manager}&force=true");
     Request { api: Api::Kubernetes, method: Method::Patch, path, body: Some(body) }
 }

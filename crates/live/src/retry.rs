@@ -1,5 +1,5 @@
-//! Retries by class of failure: which failures, how often and for how long. There is no jitter, so that runs are reproducible;
-//! the server's own limits spread the load.
+//! Retries: which classes of failures are retried, how often and for how long. There is no jitter, so that runs are reproducible;
+//! the server's own rate limits spread the load.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,22 +23,22 @@ pub enum RetryReason {
     LockUnsure,
     /// The server failed with an internal error.
     ServerError,
-    /// A write got no response. It is sent again, as every write of a plan may be sent twice.
+    /// A write got no response. It is sent again: sending a write of a plan twice does no harm.
     Lost,
     /// An admission webhook is not running yet.
     Webhook,
     /// The path is not served yet: a CustomResourceDefinition was just created.
     UnknownPath,
-    /// The live state that the request was built from has changed: it is built again, once.
+    /// The live state that the request was built from has changed: the request is built again, once.
     Stale,
 }
 
 /// Durations of retries, for each reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryPolicy {
-    /// A person waits for a plan: seconds.
+    /// Seconds: a user waits for a plan.
     Read,
-    /// A write that others depend on: minutes.
+    /// Minutes: other changes depend on the write.
     Write,
 }
 
@@ -55,7 +55,7 @@ const fn backoff(first_ms: u64, factor: f64, longest_s: u64, total_s: u64) -> Ba
 }
 
 impl RetryReason {
-    /// Returns the reason to try again after an error; `None` if waiting does not help.
+    /// Returns the reason to retry after an error; `None` if waiting does not help.
     pub fn from_error(request: &Request, error: &ApiError, rebuilt: bool) -> Option<Self> {
         match error.class {
             _ if error.is_webhook() => Some(Self::Webhook),
@@ -121,7 +121,7 @@ pub enum RetryDecision {
         reason: RetryReason,
         /// The pause until the next try.
         after: Duration,
-        /// The time since the first failure for this reason.
+        /// How long the request has been failing for this reason.
         lasted: Duration,
         /// The longest time for retries.
         at_most: Duration,
@@ -138,7 +138,7 @@ impl RetryState {
 
     /// Decides what to do about an error, `now` after the first try. `rebuilt` is true if each try builds the request again from
     /// live state.
-    pub fn after(
+    pub fn decide(
         &mut self,
         request: &Request,
         error: &ApiError,
@@ -183,7 +183,7 @@ pub async fn send(api: &dyn LiveApi, request: Request, policy: RetryPolicy) -> R
             Ok(value) => return Ok(value),
             Err(error) => error,
         };
-        match tries.after(&request, &error, false, start.elapsed()) {
+        match tries.decide(&request, &error, false, start.elapsed()) {
             RetryDecision::Again { after, .. } => tokio::time::sleep(after).await,
             RetryDecision::GiveUp => return Err(error),
         }
@@ -205,7 +205,7 @@ mod tests {
         let error = request.failed(class, message);
         let mut tries = RetryState::new(policy);
         let (mut now, mut count) = (Duration::ZERO, 1);
-        while let RetryDecision::Again { after, .. } = tries.after(&request, &error, rebuilt, now) {
+        while let RetryDecision::Again { after, .. } = tries.decide(&request, &error, rebuilt, now) {
             now += after;
             count += 1;
         }
@@ -254,7 +254,8 @@ mod tests {
             [ErrorClass::Unavailable, ErrorClass::Unavailable, ErrorClass::Busy, ErrorClass::Unavailable]
         {
             let error = request.failed(class, "");
-            if let RetryDecision::Again { after, .. } = tries.after(&request, &error, false, Duration::ZERO) {
+            if let RetryDecision::Again { after, .. } = tries.decide(&request, &error, false, Duration::ZERO)
+            {
                 waits.push(after.as_millis());
             }
         }

@@ -1,5 +1,5 @@
-//! API discovery: only it proves that a 404 means "kind not served". A 404 for a path alone may come from anything between here
-//! and the API.
+//! API discovery. Only discovery proves that a 404 means "kind not served": the 404 itself may come from a proxy in front of the
+//! API.
 //!
 //! A server with aggregated discovery (Kubernetes 1.30 and later) returns all of it in its response to `/apis`; for others each
 //! group is read. Source: <https://kubernetes.io/docs/concepts/overview/kubernetes-api/#aggregated-discovery>.
@@ -11,7 +11,7 @@ use crate::shape::ApiPath;
 use crate::{ApiError, ErrorClass, LiveApi, Request};
 use model::resource::{Api, Gvk};
 
-/// A group that every cluster serves: a list of groups without it is not a cluster's.
+/// A group that every cluster serves. A list of groups without it does not come from a cluster.
 const COMMON_GROUP: &str = "apps";
 
 /// An API group in discovery.
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
     use crate::deletion_scope;
 
-    /// Answers by path.
+    /// Fixed answers by path.
     struct Fixed(BTreeMap<&'static str, Value>);
 
     impl LiveApi for Fixed {
@@ -183,7 +183,7 @@ mod tests {
         }
     }
 
-    /// Returns the kinds as `plural.version.group`, and the groups that do not say theirs.
+    /// Returns the kinds as `plural.version.group`, and the groups whose kinds have to be read separately.
     async fn item(answers: &[(&'static str, Value)]) -> (Vec<String>, Vec<String>) {
         let deletion_scope::ListableKinds { kinds, failed } =
             deletion_scope::listable_kinds(&Fixed(answers.iter().cloned().collect()), 4).await;
@@ -195,8 +195,8 @@ mod tests {
         (names, failed.into_iter().filter_map(|failed| failed.group).collect())
     }
 
-    /// The answers to the same question in both forms; in the one that is aggregated a kind that only an older version has is
-    /// known, too, and what is not current is asked for.
+    /// Discovery in both forms. The aggregated form also has kinds that only an older version serves; groups that are not current
+    /// are read separately.
     #[tokio::test]
     async fn kinds_are_told_by_one_answer_or_by_one_for_each_group() {
         let plain =

@@ -32,7 +32,7 @@ impl Media {
 pub enum Shape {
     /// A GKE cluster or a resource of Compute Engine, by name.
     Named(ResourceType, String),
-    /// A list of GKE: the field with its items, which is missing if there are none.
+    /// A list of the GKE API: the field with its items, which is missing if there are none.
     Listed(&'static str),
     /// A GKE operation; its name if it was requested by name.
     Operation(Option<String>),
@@ -43,12 +43,12 @@ pub enum Shape {
         /// `apps/v1`.
         api_version: String,
     },
-    /// The response to a DELETE: the object that is being deleted, or a status that it is gone.
+    /// The response to a DELETE: the object that is being deleted, or a Status if it is already gone.
     Deleted {
         /// Its name; `None` for a whole collection.
         name: Option<String>,
     },
-    /// A property of the API server itself: the field that has it.
+    /// An object with a property of the API server itself, such as its version: the field and its type.
     Field(&'static str, JsonType),
     /// The groups of an API server, with or without their kinds.
     Groups,
@@ -56,7 +56,7 @@ pub enum Shape {
     Any,
     /// Text: the log of a container.
     Text,
-    /// The response of a program behind a Service; its reader checks it.
+    /// The response of a program behind a Service. Its shape is checked where it is used.
     Proxied,
 }
 
@@ -88,8 +88,8 @@ pub enum JsonType {
     Text,
 }
 
-/// Returns true if the API server serves a group itself. Then a list has a version of its own and is never `null`; a response of
-/// an aggregated server, such as metrics, may lack both.
+/// Returns true if the API server serves a group itself. Then a list has a resourceVersion, and its items are never `null`.
+/// Aggregated servers, such as the metrics server, may break both rules.
 pub fn is_built_in(group: &str) -> bool {
     let built_in = !group.contains('.') || group.ends_with(".k8s.io");
     built_in && !group.ends_with("metrics.k8s.io")
@@ -386,7 +386,8 @@ fn check_names(items: &Value, field: &str) -> Result<(), String> {
     if items.iter().any(nameless) { Err(format!("one of its `{field}` has no name")) } else { Ok(()) }
 }
 
-/// GKE leaves out what is empty, so an empty list is `{}`; whatever else is in it, it says of itself that it is a list.
+/// Checks a list of the GKE API. GKE leaves out empty fields, so `{}` is an empty list. A response with other fields must have
+/// the field of the list.
 fn listed(fields: &Map<String, Value>, field: &str) -> Result<(), String> {
     if fields.get("missingZones").is_some_and(|zones| !zones.is_array()) {
         return Err("its `missingZones` is not an array".into());
@@ -438,7 +439,7 @@ mod tests {
 
     const CLUSTER: &str = "/v1/projects/p/locations/l/clusters/c";
 
-    /// Returns a request of every kind, with an answer that is one.
+    /// Returns a request for every shape, with a valid answer.
     fn asked() -> Vec<(Request, Value)> {
         let gke = |method, path: &str, answer: Value| {
             (Request { api: Api::Gke, method, path: path.into(), body: Some(json!({})) }, answer)
@@ -510,7 +511,7 @@ mod tests {
         }
     }
 
-    /// Returns bodies that proxies, portals and broken servers answer with 200.
+    /// Returns bodies that proxies, captive portals and broken servers send with status 200.
     fn bodies(good: &Value) -> Vec<(&'static str, Vec<u8>)> {
         let whole = good.to_string();
         let cut = |share: usize| whole.as_bytes()[..whole.len() * share / 100].to_vec();
@@ -549,7 +550,7 @@ mod tests {
         ]
     }
 
-    /// GKE leaves out what is empty: an empty list is an empty object, so that alone cannot be told.
+    /// Returns true for a fault that cannot be detected: GKE leaves out empty fields, so an empty list is an empty object.
     fn may_be(request: &Request, fault: &str) -> bool {
         fault == "no object" && matches!(Shape::for_request(request), Shape::Listed(_))
     }
@@ -571,7 +572,7 @@ mod tests {
         assert_eq!(tried, asked().len() * 27 * 2);
     }
 
-    /// Every field that a shape asks for, gone or of another type.
+    /// Removes every field that a shape requires, or gives it another type.
     #[test]
     fn every_field_that_is_asked_for_counts() {
         let required: &[(&str, &[&str])] = &[

@@ -1,5 +1,5 @@
 //! Reads a cluster for an import: the GKE cluster with its pools, and the objects of some kinds. Kinds that could not be listed
-//! are named, and not taken for absent.
+//! are reported instead of counting as absent.
 
 use std::collections::BTreeMap;
 
@@ -30,13 +30,14 @@ pub struct Survey {
 pub enum SurveyError {
     /// There is no such GKE cluster.
     NoCluster,
-    /// GKE is creating or deleting it, so nothing can be in it. Its status.
+    /// GKE is creating or deleting the cluster, so it cannot be read. The text is its status.
     NotRunning(String),
     /// It cannot be read.
     Unreadable(ApiError),
 }
 
-/// Reads a GKE cluster, or that of a kubeconfig if none is named. Each kind is listed in one namespace, or in all.
+/// Reads a GKE cluster, or the cluster of a kubeconfig if no GKE cluster is named. Each kind is listed in one namespace, or in
+/// all.
 ///
 /// # Errors
 ///

@@ -14,7 +14,8 @@ use model::resource::{Api, Method};
 
 /// The timeout of one request, including the connection.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
-/// The timeout of a token: without a file, the metadata server is asked, and outside of Google Cloud there is none.
+/// The timeout of a token request: without a credentials file the metadata server is asked, which does not exist outside Google
+/// Cloud.
 pub const TOKEN_TIMEOUT: Duration = Duration::from_secs(15);
 /// The user agent of this program.
 pub const USER_AGENT: &str = concat!("dask-infra/", env!("CARGO_PKG_VERSION"));
@@ -32,7 +33,7 @@ pub fn content_type(request: &Request) -> &'static str {
 ///
 /// # Errors
 ///
-/// It breaks off, or it is larger.
+/// The response ends early, or is larger than the limit.
 pub async fn bounded<B>(request: &Request, body: B) -> Result<Vec<u8>, ApiError>
 where
     B: hyper::body::Body<Data = Bytes>,
@@ -44,7 +45,7 @@ where
     })
 }
 
-/// The accepted formats of a list of groups: with all their kinds, where the server has that.
+/// The `Accept` header for discovery: aggregated discovery, if the server supports it.
 const AGGREGATED: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList, application/json, */*";
 
@@ -111,7 +112,7 @@ pub fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-/// Returns true if the other side closed the connection before its answer was whole, anywhere in the chain of causes.
+/// Returns true if any cause in the chain is that the other side closed the connection before its answer was complete.
 fn broke_off(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(cause) = next {

@@ -1,4 +1,5 @@
-//! Certificate authorities that a connection trusts, and the remedy for others. Waiting does not help with certificates.
+//! Certificate authorities that a connection trusts, and the remedies for untrusted certificates. Such errors are not retried, as
+//! waiting does not help.
 
 /// Certificate authorities that a connection trusts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,7 +14,7 @@ pub enum Trust {
 }
 
 impl Trust {
-    /// Returns the remedy for a certificate of another authority.
+    /// Returns the remedy for a certificate of an untrusted authority.
     pub fn remedy(self) -> &'static str {
         match self {
             Self::Public => {
@@ -34,8 +35,8 @@ impl Trust {
     }
 }
 
-/// Returns true if the server's certificate prevents a connection, anywhere in the chain of causes. The error inside an IO error
-/// is not its source.
+/// Returns true if any cause in the chain is an untrusted server certificate. Also looks inside IO errors, whose inner error is
+/// not their `source()`.
 pub fn is_untrusted(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(cause) = next {

@@ -1,9 +1,8 @@
-//! Watches of objects, without polling: one watch for each kind and namespace, shared by all who wait. Where watching
-//! is not possible, callers poll.
+//! Watches of objects: one watch for each kind and namespace, shared by all waits. If watching is not possible, callers poll.
 //!
-//! A watch begins at the version of a reply. Not kube's `watcher`: it begins with a LIST of everything that is there, which nobody
-//! here needs, and it knows its own client only: no write guard, no router of this process, no fakes.
-//! Source of the protocol: <https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes>.
+//! A watch begins at the resourceVersion of a reply. kube's `watcher` is not used, for two reasons. It begins with a LIST of the
+//! whole collection, which is not needed here. And it only works with its own client, without write guard, in-process routers and
+//! fakes. Source of the protocol: <https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes>.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -22,9 +21,9 @@ use crate::{ApiError, ErrorClass, LiveApi, Request};
 use model::resource::Api;
 
 /// Seconds for which the server is asked to keep a watch open. Source: client-go uses five to ten minutes, so that a silently
-/// broken connection is found.
+/// broken connection is noticed.
 const WATCH_SECONDS: u64 = 300;
-/// The time that a server may add to [`WATCH_SECONDS`] before the connection counts as dead.
+/// How much longer than [`WATCH_SECONDS`] a watch may last before the connection counts as dead.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
 /// The number of consecutive failures of a watch, without an event, after which it is given up.
 const MAX_BREAKS: u32 = 4;
@@ -33,14 +32,14 @@ const MAX_BREAKS: u32 = 4;
 const BATCH_DELAY: Duration = Duration::from_millis(25);
 /// The pause before a watch is started again; twice as long after each break.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-/// The shortest time after which a watch without an event may have been ended by the server because of its age.
+/// A watch without events that ends earlier than this was not ended by the server because of its age.
 const MIN_WATCH: Duration = Duration::from_secs(1);
 
-/// The most watches that are open at once: each is a connection.
+/// The maximum number of open watches: each is a connection.
 const MAX_WATCHES: usize = 100;
 
-/// A resourceVersion. Versions are numbers that grow, in every collection of one cluster. Source: KEP-5504. A version that is no
-/// number is not compared, and its object is not watched.
+/// A resourceVersion. Versions are numbers that grow, in every collection of one cluster. Source: KEP-5504. A version that is not
+/// a number is not compared, and its object is not watched.
 pub type Version = u64;
 
 /// Returns the version of an object or a list, if it is a number.
@@ -57,7 +56,7 @@ enum ObjectState {
     /// It exists, in this version.
     Present(Version, Arc<Value>),
     Deleted(Version),
-    /// No more events come.
+    /// It is no longer watched: no more events arrive.
     Unwatched,
 }
 
@@ -79,7 +78,7 @@ struct Collection {
 struct CollectionState {
     /// Events after this version are received.
     since: Version,
-    /// The newest version that an event or a list had.
+    /// The newest version in an event or a LIST.
     seen: Version,
     is_watched: bool,
     has_ended: bool,
@@ -100,7 +99,7 @@ impl Collection {
         }
     }
 
-    /// Ends all present and later subscriptions: no more events come.
+    /// Ends all current and later subscriptions: no more events arrive.
     fn end(&self) {
         let mut known = self.known();
         known.has_ended = true;
@@ -182,7 +181,7 @@ impl<'a> Watches<'a> {
         self.api.can_stream()
     }
 
-    /// Runs all watches. Never ends; events are received while this is polled.
+    /// Runs all watches, and never ends. Events are received only while this future is polled.
     pub async fn run(&self) -> Infallible {
         let mut started = self.started.lock().await;
         let mut open = FuturesUnordered::new();
@@ -195,7 +194,7 @@ impl<'a> Watches<'a> {
         }
     }
 
-    /// Subscribes to the object at a path, after a known version. Returns `None` where it cannot be watched.
+    /// Subscribes to the object at a path, after a known version. Returns `None` if it cannot be watched.
     pub fn subscribe(&self, path: &str, version: Version) -> Option<Subscription> {
         let (path, name) = path.rsplit_once('/')?;
         let mut collections = self.collections.lock().unwrap_or_else(PoisonError::into_inner);
@@ -220,15 +219,15 @@ impl<'a> Watches<'a> {
         (!known.has_ended).then_some(Subscription { state, has_missed })
     }
 
-    /// Ends all subscriptions, because the cluster is deleted: their state does not hold for another cluster.
-    pub fn forget(&self) {
+    /// Ends all subscriptions, because the cluster is deleted: their state is not valid for a new cluster.
+    pub fn end_all(&self) {
         let mut collections = self.collections.lock().unwrap_or_else(PoisonError::into_inner);
         for collection in std::mem::take(&mut *collections).values() {
             collection.end();
         }
     }
 
-    /// Watches a collection for as long as that works.
+    /// Watches a collection until watching fails repeatedly or the subscriptions end.
     async fn keep_watching(&self, collection: Arc<Collection>) {
         let mut breaks = 0;
         sleep(BATCH_DELAY).await;
@@ -282,7 +281,7 @@ impl<'a> Watches<'a> {
     }
 }
 
-/// Returns the end that an error means, by whether the same request may succeed later.
+/// Returns the reason for the end of a watch after an error: it depends on whether the same request may succeed later.
 fn end_of(error: &ApiError) -> End {
     match error.class {
         _ if error.status == Some(410) => End::TooOld,
@@ -359,7 +358,7 @@ pub enum ObjectUpdate {
     Present(Arc<Value>),
     /// It was deleted.
     Deleted,
-    /// No more events come: it has to be read.
+    /// It is no longer watched, and has to be read.
     Unwatched,
 }
 

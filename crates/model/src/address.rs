@@ -1,13 +1,13 @@
-//! Names: [`Address`] is what people read and type, [`FieldPath`] is a place in a tree of values, [`Cursor`] is the position of
-//! a walk through one.
+//! Names: [`Address`] names a resource for people, [`FieldPath`] is a path in a tree of values, [`Cursor`] is the position of a
+//! walk through a tree.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The TOML path of what is managed: `cluster`, `node_pool.a100`, `dask_cluster.rapids`. An object
-/// that a section makes beside its main one adds its own name: `gpu_driver/DaemonSet/kube-system/x`.
+/// The TOML path of a managed resource: `cluster`, `node_pool.a100`, `dask_cluster.rapids`. Further objects of a section add
+/// their kind and name: `gpu_driver/DaemonSet/kube-system/x`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Address(String);
@@ -18,7 +18,7 @@ impl Address {
         Self(text.into())
     }
 
-    /// `section.key`.
+    /// Creates the address `section.key`.
     pub fn of(section: &str, key: &str) -> Self {
         Self(format!("{section}.{key}"))
     }
@@ -32,7 +32,7 @@ impl Address {
         }
     }
 
-    /// Returns the part that names a place in the TOML file: everything before the first `/`.
+    /// Returns the part that is a path in the TOML file: everything before the first `/`.
     pub fn section(&self) -> &str {
         self.0.split('/').next().unwrap_or_default()
     }
@@ -42,7 +42,7 @@ impl Address {
         &self.0
     }
 
-    /// Returns true if `text` is this address or a unique-looking ending of it, cut at `.` or `/`.
+    /// Returns true if `text` is this address or an ending of it that starts after a `.` or `/`.
     pub fn ends_with(&self, text: &str) -> bool {
         match self.0.strip_suffix(text) {
             Some("") => true,
@@ -63,12 +63,12 @@ impl fmt::Display for Address {
 pub enum Segment {
     /// A key of a table or object.
     Key(String),
-    /// A place in a list.
+    /// An index of a list.
     Index(usize),
 }
 
 impl Segment {
-    /// Returns the key, when it is no index.
+    /// Returns the key; `None` for an index.
     pub fn key(&self) -> Option<&str> {
         match self {
             Self::Key(key) => Some(key),
@@ -77,7 +77,7 @@ impl Segment {
     }
 }
 
-/// A place in a tree of values, TOML or JSON: `node_pool.a100.labels`, `spec.containers[0].image`.
+/// A path in a tree of TOML or JSON values: `node_pool.a100.labels`, `spec.containers[0].image`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FieldPath(Vec<Segment>);
 
@@ -92,7 +92,7 @@ impl FieldPath {
         Self(keys.into_iter().map(|key| Segment::Key(key.to_owned())).collect())
     }
 
-    /// This path and one key more.
+    /// Returns this path with a key appended.
     #[must_use]
     pub fn key(&self, key: &str) -> Self {
         self.and(Segment::Key(key.to_owned()))
@@ -116,7 +116,7 @@ impl FieldPath {
         &self.0
     }
 
-    /// Returns the last key, when it is no index.
+    /// Returns the last segment if it is a key.
     pub fn last_key(&self) -> Option<&str> {
         self.0.last()?.key()
     }
@@ -132,7 +132,7 @@ impl FieldPath {
         self.0.is_empty()
     }
 
-    /// Returns true if `other` is this path or lies below it.
+    /// Returns true if `other` is this path or is below it.
     pub fn contains(&self, other: &Self) -> bool {
         other.0.starts_with(&self.0)
     }
@@ -173,7 +173,7 @@ pub enum SegmentRef<'a> {
 }
 
 impl SegmentRef<'_> {
-    /// Keys that TOML would write bare stay bare, others are quoted: `labels."a/b"`.
+    /// Writes the segment. A key is quoted if TOML would quote it: `labels."a/b"`.
     fn write(self, to: &mut impl fmt::Write, is_first: bool) -> fmt::Result {
         match self {
             Self::Key(key) => {
@@ -192,11 +192,11 @@ impl SegmentRef<'_> {
     }
 }
 
-/// The current position of a walk through a tree. Its printed form is extended and cut as the walk goes down and up, so that the
-/// path above a leaf is not printed again for each leaf.
+/// The current position of a walk through a tree. Its printed form grows and shrinks as the walk goes down and up, so that the
+/// path is not printed from the root for each leaf.
 #[derive(Default)]
 pub struct Cursor<'a> {
-    /// Each with the length of the text above it, in bytes.
+    /// The segments, each with the length in bytes of the printed form above it.
     segments: Vec<(SegmentRef<'a>, usize)>,
     text: String,
 }
@@ -231,7 +231,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// The inverse of `Display`.
+/// Parses the form that `Display` prints.
 impl FromStr for FieldPath {
     type Err = std::convert::Infallible;
 
@@ -259,7 +259,7 @@ impl FromStr for FieldPath {
     }
 }
 
-/// `[12]` at the start of a text, and what follows it.
+/// Returns the text `[12]` at the start of a text, and the rest.
 fn index(text: &str) -> Option<(usize, &str)> {
     let (digits, rest) = text.strip_prefix('[')?.split_once(']')?;
     // `parse` takes a sign, too.
@@ -350,7 +350,7 @@ mod tests {
             std::env::var("DASK_INFRA_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(2_000);
         let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
         let mut runner = proptest::test_runner::TestRunner::new(config);
-        // What the grammar knows comes often.
+        // Characters with a meaning in the grammar are frequent.
         let text = r#"([.\[\]"\\u{}0-9a-z]|\PC|\pC){0,12}"#;
         let run = runner.run(&text, |text| {
             let path: FieldPath = text.parse().unwrap();

@@ -1,6 +1,5 @@
-//! Facts about accelerators, machine types and zones, from `schemas/gcp-accelerators.toml`. Data and
-//! lookup only. A value that no source has is `None`, never zero; prices are list prices of one region at one
-//! time, good for a hint and not for a bill.
+//! Facts about accelerators, machine types and zones, from `schemas/gcp-accelerators.toml`. Data and lookup only. An unknown
+//! value is `None`, never zero. Prices are list prices of one region at one time: an estimate, not a bill.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -14,19 +13,19 @@ use crate::schema::closest;
 pub struct Machine {
     pub name: String,
     pub vcpus: Option<u32>,
-    /// As in the price list: 1 GB is 2^30 bytes.
+    /// Memory in GB as in the price list: 1 GB is 2^30 bytes.
     pub memory_gb: Option<f64>,
     /// The accelerators that come with the type. `None` for those without.
     #[serde(flatten)]
     pub accelerator: Option<FixedAccelerator>,
-    /// Local SSDs that GKE attaches unasked.
+    /// The number of local SSDs that GKE always attaches.
     #[serde(rename = "local_ssd_count_default")]
     pub local_ssds: Option<u32>,
-    /// USD per hour, the accelerators that come with the type included.
+    /// USD per hour, including accelerators that come with the type.
     pub price_on_demand: Option<f64>,
     #[serde(rename = "price_spot_snapshot")]
     pub price_spot: Option<f64>,
-    /// Where the type is known to exist; empty when no source told.
+    /// Zones in which the type is known to exist; empty if unknown.
     #[serde(default)]
     pub zones: Vec<String>,
 }
@@ -58,18 +57,18 @@ impl Machine {
 /// A GPU model.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Accelerator {
-    /// As in the API: `nvidia-tesla-t4`.
+    /// The API's name: `nvidia-tesla-t4`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// As people say: `T4`.
+    /// The common name: `T4`.
     pub alias: String,
     pub gpu_memory_gib: u32,
-    /// The starts of the machine types that have it.
+    /// Prefixes of the machine types that have it.
     pub machine_series: Vec<String>,
     pub attach: Attach,
-    /// How many one node may have.
+    /// The numbers of GPUs that a node can have.
     pub counts: Vec<u32>,
-    /// Per partition size, how many one GPU holds; empty when it cannot be partitioned.
+    /// The number of partitions per GPU, keyed by partition size; empty if it cannot be partitioned.
     #[serde(default, rename = "mig_max_per_gpu")]
     pub mig: BTreeMap<String, u32>,
     #[serde(default)]
@@ -115,13 +114,13 @@ pub enum Capacity {
     Spot,
 }
 
-/// How one GPU may be shared between containers.
+/// The ways to share one GPU between containers.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct GpuSharing {
     pub strategies: Vec<String>,
     #[serde(rename = "max_shared_clients_per_gpu")]
     pub max_clients: u32,
-    /// The most GPUs that one container may request when a GPU is time-shared.
+    /// The maximum number of GPUs that a container can request if GPUs are time-shared.
     #[serde(rename = "max_gpus_per_container_time_sharing")]
     pub max_gpus_per_container: u32,
 }
@@ -138,7 +137,7 @@ struct Facts {
     quota: Quota,
 }
 
-/// Machine types that are named by a rule: `NAME-VCPUS`.
+/// Machine types whose names and sizes follow a rule: `NAME-VCPUS`.
 #[derive(Deserialize)]
 struct Family {
     name: String,
@@ -159,7 +158,7 @@ struct Quota {
     dws_active_resize_requests: Requests,
 }
 
-/// The quota of requests for machines that wait.
+/// The quota of provisioning requests.
 #[derive(Deserialize)]
 struct Requests {
     metric: String,
@@ -175,7 +174,7 @@ struct Catalog {
     quota: Quota,
 }
 
-/// `None` would mean that the file we ship cannot be read, which a test rules out.
+/// The catalog. `None` if the built-in file cannot be parsed, which a test rules out.
 static CATALOG: LazyLock<Option<Catalog>> = LazyLock::new(|| {
     let facts = serde_json::from_str(include_str!("../../../schemas/gcp-accelerators.json")).ok()?;
     Some(Catalog::new(facts))
@@ -220,8 +219,8 @@ pub fn machine(name: &str) -> Option<&'static Machine> {
     CATALOG.as_ref()?.machines.get(name).or_else(|| custom(name))
 }
 
-/// Custom types that were asked for. They are kept for good, so that they can be lent out like those of
-/// the table; a run names a handful.
+/// Custom types that were looked up. They are leaked, so that they have the same lifetime as those of the table; a run uses only
+/// a few.
 static CUSTOM: Mutex<BTreeMap<String, &'static Machine>> = Mutex::new(BTreeMap::new());
 
 fn custom(name: &str) -> Option<&'static Machine> {
@@ -234,7 +233,7 @@ fn custom(name: &str) -> Option<&'static Machine> {
     Some(machine)
 }
 
-/// `[SERIES-]custom-VCPUS-MEGABYTES[-ext]`.
+/// Parses the name of a custom type: `[SERIES-]custom-VCPUS-MEGABYTES[-ext]`.
 fn read_custom(name: &str) -> Option<Machine> {
     let size = match name.split_once("-custom-") {
         Some(("e2" | "n1" | "n2" | "n2d" | "n4", size)) => size,
@@ -261,7 +260,7 @@ pub fn machines() -> impl Iterator<Item = &'static Machine> {
     CATALOG.iter().flat_map(|catalog| catalog.machines.values())
 }
 
-/// Returns the machine type that was probably meant.
+/// Returns the machine type that a wrong name probably means.
 pub fn suggest(name: &str) -> Option<String> {
     let names: Vec<&str> = machines().map(|machine| &*machine.name).collect();
     closest(name, &names)
@@ -277,7 +276,7 @@ pub fn accelerators() -> impl Iterator<Item = &'static Accelerator> {
     CATALOG.iter().flat_map(|catalog| catalog.accelerators.values())
 }
 
-/// Returns the GPU model that was probably meant: by its model (`T4`, `nvidia-t4`), or by a name close to the API's.
+/// Returns the GPU type that a wrong name probably means: by its model (`T4`, `nvidia-t4`), or by a name similar to the API's.
 pub fn suggest_accelerator(name: &str) -> Option<String> {
     let kinds: Vec<&str> = accelerators().map(|accelerator| &*accelerator.kind).collect();
     let lower = name.to_lowercase();
@@ -287,19 +286,19 @@ pub fn suggest_accelerator(name: &str) -> Option<String> {
     called.or_else(|| closest(name, &kinds))
 }
 
-/// Returns the zones that some row of the table names, sorted. GCP has more: those without GPUs are not here.
+/// Returns the zones that some row of the table names, sorted. Google Cloud has more zones: those without GPUs are missing here.
 pub fn zones() -> impl Iterator<Item = &'static str> {
     CATALOG.iter().flat_map(|catalog| &catalog.zones).map(String::as_str)
 }
 
-/// Returns the zone that was probably meant.
+/// Returns the zone that a wrong name probably means.
 pub fn suggest_zone(name: &str) -> Option<String> {
     let zones: Vec<&str> = zones().collect();
     closest(name, &zones)
 }
 
-/// Returns the region of a zone by the naming rule: `us-central1-c` is in `us-central1`. `None` when the name is not that of a
-/// zone, as that of a region is not.
+/// Returns the region of a zone by the naming rule: `us-central1-c` is in `us-central1`. `None` if the name is not that of a
+/// zone.
 pub fn region_of(zone: &str) -> Option<&str> {
     let (region, letter) = zone.rsplit_once('-')?;
     let lettered = letter.len() == 1 && letter.bytes().all(|byte| byte.is_ascii_lowercase());
@@ -316,8 +315,8 @@ pub fn gpu_sharing() -> Option<&'static GpuSharing> {
 /// fee"; a monthly credit of a billing account covers one zonal or Autopilot cluster.
 pub const GKE_FEE: f64 = 0.10;
 
-/// USD per hour for one node: its machine and `count` accelerators of a kind. `None` when a part of the
-/// price is unknown, or when such a node cannot exist.
+/// Returns USD per hour for one node: its machine and `count` accelerators of a kind. `None` if a part of the price is unknown,
+/// or such a node cannot exist.
 pub fn hourly_price(machine: &str, accelerator: Option<&str>, count: u32, capacity: Capacity) -> Option<f64> {
     let machine = self::machine(machine)?;
     let host = match capacity {
@@ -346,9 +345,9 @@ pub fn quota_metric(accelerator: &str, capacity: Capacity) -> Option<String> {
     })
 }
 
-/// Families of machine types and the Compute Engine quota of their vCPUs in a region; vCPUs of Spot machines have one
-/// together. Families from C4 on count in `CPUS_PER_VM_FAMILY`, which only Cloud Quotas tells.
-/// Source: `Quota.metric` of Compute Engine's v1 API; that E2 counts with N1 is recalled.
+/// Families of machine types and the Compute Engine quota of their vCPUs in a region; all Spot vCPUs share one quota. Families
+/// from C4 on count against `CPUS_PER_VM_FAMILY`, which only Cloud Quotas reports. Source: `Quota.metric` of Compute Engine's v1
+/// API; that E2 counts with N1 is recalled.
 const CPU_QUOTAS: &[(&str, &str)] = &[
     ("a2", "A2_CPUS"),
     ("c2", "C2_CPUS"),
@@ -405,7 +404,7 @@ pub fn global_gpu_quota() -> Option<&'static str> {
     CATALOG.as_ref().map(|catalog| &*catalog.quota.global_gpu)
 }
 
-/// Returns the quota of requests that wait for machines in a region, as Compute Engine lists it, and what it is by default.
+/// Returns the name of a region's quota of provisioning requests in Compute Engine, and its default limit.
 pub fn request_quota() -> Option<(String, i64)> {
     let quota = &CATALOG.as_ref()?.quota.dws_active_resize_requests;
     Some((quota.metric.to_uppercase(), quota.default_limit))

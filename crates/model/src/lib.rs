@@ -1,6 +1,6 @@
 //! Types that all crates share, and the facts that they rely on. No IO.
 //!
-//! The modules stand in layers: each may use only those that the table in `tests/it/pure/tidy.rs` names.
+//! The modules form layers: each may use only those that the table in `tests/it/pure/tidy.rs` names.
 //!
 //! - `address`: `Address` (what people type), `FieldPath` (a place in a tree), `Cursor` (the position of a walk through one).
 //! - `quantity`: `Quantity`, the one reader of Kubernetes quantities.

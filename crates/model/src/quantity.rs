@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-/// Billionths in one unit. A `Quantity` of Kubernetes is no finer.
+/// Billionths in one unit. A Kubernetes `Quantity` has no finer parts.
 const NANO: i128 = 1_000_000_000;
 
 /// Billionths in a thousandth of a unit.
@@ -18,7 +18,7 @@ const LARGEST: i128 = (i64::MAX as i128) * NANO;
 pub struct Quantity(i128);
 
 impl Quantity {
-    /// Returns the quantity of a JSON value: a string, or a number as YAML has it. `None` when it is none.
+    /// Returns the quantity of a JSON value: a string, or a number as YAML has it. `None` if it is not a quantity.
     pub fn of(value: &Value) -> Option<Self> {
         match value {
             Value::String(text) => Self::parse(text),
@@ -32,26 +32,26 @@ impl Quantity {
         Self(i128::from(number) * NANO)
     }
 
-    /// Reads the text of a quantity. `None` when it is none.
+    /// Reads the text of a quantity. `None` if it is not a quantity.
     pub fn parse(text: &str) -> Option<Self> {
         let Spelling { negative, whole, fraction, suffix, .. } = Spelling::of(text)?;
         let size = Scale::of(suffix)?.nanos(whole, fraction.unwrap_or_default()).min(LARGEST);
         Some(Self(if negative { -size } else { size }))
     }
 
-    /// The sum of two quantities.
+    /// Returns the sum of both, capped at the largest quantity.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// The quantity so many times.
+    /// Returns the quantity times a whole number.
     #[must_use]
     pub fn times(self, number: u32) -> Self {
         Self(self.0.saturating_mul(i128::from(number)))
     }
 
-    /// The quantity rounded up to thousandths, as kube-apiserver stores requests and limits.
+    /// Returns the quantity rounded up to thousandths, as kube-apiserver stores requests and limits.
     #[must_use]
     pub fn rounded_to_milli(self) -> Self {
         Self(up(self.0, MILLI).saturating_mul(MILLI))
@@ -93,16 +93,16 @@ pub struct Spelling<'t> {
     /// True if a sign stands before the number.
     pub signed: bool,
     pub negative: bool,
-    /// The digits before the point; there may be none.
+    /// The digits before the point. May be empty.
     pub whole: &'t str,
-    /// The digits behind the point, when there is one; there may be none.
+    /// The digits after the point; `None` without a point. May be empty.
     pub fraction: Option<&'t str>,
     /// `Gi`, `m`, `e3`, or nothing.
     pub suffix: &'t str,
 }
 
 impl<'t> Spelling<'t> {
-    /// Takes the text of a quantity apart. `None` when it is none.
+    /// Splits the text of a quantity. `None` if it is not a quantity.
     pub fn of(text: &'t str) -> Option<Self> {
         let rest = text.strip_prefix(['+', '-']).unwrap_or(text);
         let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
@@ -153,7 +153,8 @@ impl Scale {
         })
     }
 
-    /// `WHOLE.FRACTION` times the factor in billionths, rounded up. Too large counts as the largest.
+    /// Returns `WHOLE.FRACTION` times the factor in billionths, rounded up. Values that are too large become the largest
+    /// quantity.
     fn nanos(self, whole: &str, fraction: &str) -> i128 {
         let fraction = fraction.trim_end_matches('0');
         let digits = format!("{whole}{fraction}");
@@ -178,7 +179,8 @@ impl Scale {
         scaled(product, power.saturating_sub(places).saturating_add(9))
     }
 
-    /// A fraction with so many digits that only its first twelve count: the finest suffix, `n`, leaves three of them below a billionth.
+    /// Handles a long fraction, of which only the first twelve digits matter: with the finest suffix, `n`, three of them are
+    /// below a billionth.
     fn cut(self, whole: &str, fraction: &str) -> i128 {
         let mut kept: String = fraction.chars().take(12).collect();
         // Anything behind them rounds up.

@@ -1,5 +1,5 @@
 //! The record that one apply leaves for the next: the resources that the stack owns, the values last set where the API keeps no
-//! owner, and the checks that passed. Losing it loses no ability to plan.
+//! owner, and the checks that passed. Plans also work without it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +12,10 @@ use crate::resource::{ClusterName, Host, Identity, ObjectId, RecordedKind, gvk};
 /// The namespace of records.
 pub const NAMESPACE: &str = "dask-infra";
 
-/// Characters of the digest of the whole in the names of further parts.
+/// The number of digest characters in the names of further ConfigMaps.
 pub const DIGEST: usize = 16;
 
-/// Returns true for a ConfigMap that is a further part of a stack's record. No name of a stack has a dot.
+/// Returns true for a ConfigMap that is a further part of a stack's record. Names of stacks contain no dot.
 pub fn is_part(stack: &str, name: &str) -> bool {
     is_part_of(&Record::object(stack), name)
 }
@@ -32,11 +32,11 @@ pub fn is_part_of(record_id: &ObjectId, name: &str) -> bool {
 /// One record for each stack and cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// The shape of this record; other numbers are not read.
+    /// The version of the record's format; other versions are not read.
     pub version: u32,
     /// The stack's name.
     pub stack: String,
-    /// The stack's id. Another id under our name is another stack's record.
+    /// The stack's id. A record with the same name and another id belongs to another stack.
     pub id: String,
     /// Where the stack was applied, as printed.
     pub target: String,
@@ -46,37 +46,38 @@ pub struct Record {
     pub intent: bool,
     /// RFC 3339 time of writing.
     pub written: String,
-    /// Things that exist, or may exist after an interrupted apply.
+    /// Resources that exist, or may exist after an interrupted apply.
     pub inventory: Vec<Entry>,
     /// Checks that passed and run-once resources that were created, each with the digest of its text.
     #[serde(rename = "passes", default, with = "as_list")]
     pub completed: Completions,
-    /// Things that are stopped for now, although the file has them.
+    /// Resources that are stopped, although the file has them.
     #[serde(default, with = "as_list", skip_serializing_if = "Stopped::is_empty")]
     pub stopped: Stopped,
-    /// The resources that a `start` has begun to restore and no apply has seen there since: any later apply goes on with them, and
-    /// the same `start`.
+    /// The resources that a `start` began to restore and that were not found live since. Any later apply or `start` continues
+    /// with them.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub starting: BTreeSet<Identity>,
-    /// True if it was recreated after an earlier one was lost, and not all resources of the stack could be looked for.
+    /// True if it was created after an earlier record was lost, and the search for resources of the stack was incomplete.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub incomplete: bool,
-    /// Run-once resources that were about to be created: the result is not known.
+    /// Run-once resources that an apply was about to create: it is unknown if it did.
     #[serde(rename = "begun", default, skip_serializing_if = "BTreeSet::is_empty")]
     pub create_once_pending: BTreeSet<Identity>,
     /// Pools with several capacity options that were not created by the first one.
     #[serde(rename = "bought", default, skip_serializing_if = "Vec::is_empty")]
     pub capacity_used: Vec<CapacityUsed>,
-    /// The hosts of `[ssh]` on which something is, or may be: one that leaves the file is still to be emptied.
+    /// The hosts of `[ssh]` with resources, or possible resources, of the stack. A host that is removed from the file still has
+    /// to be emptied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<Host>,
 }
 
-/// The capacity option that a pool was created by.
+/// The capacity option that a pool was created with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CapacityUsed {
     pub identity: Identity,
-    /// As the plan called it.
+    /// The name of the option in the plan.
     #[serde(rename = "way")]
     pub option: String,
     /// Capacity options before it.
@@ -105,7 +106,7 @@ pub struct Stop {
     pub by: String,
     /// RFC 3339 time, to the second.
     pub since: String,
-    /// The section that made it: what the section makes instead, or besides, is stopped with it.
+    /// The section that created it. Further resources of that section are stopped as well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub section: Option<String>,
 }
@@ -153,15 +154,15 @@ pub struct Entry {
     /// True if an apply has seen it ready since it was last created or changed; `None` in records from before this was noted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<bool>,
-    /// Seconds until it was ready when it was last made, where that was worth a note.
+    /// Seconds that its last creation took until it was ready, if that was long enough to be recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub took: Option<u32>,
 }
 
-/// Why a record that is there cannot be used.
+/// Reasons why an existing record cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unusable {
-    /// Its content is not what was written; the text says how that shows.
+    /// Its content is damaged; the text says how.
     Damaged(String),
     /// Another version of this program wrote it.
     Version(u64),
@@ -206,8 +207,8 @@ impl Record {
         }
     }
 
-    /// Returns this record with the project written as in `target`, where location and name are the same. It stands in its
-    /// cluster: a project that is written otherwise (its number, its id) is the same project.
+    /// Returns this record with the project as written in `target`, if location and name are the same. The record is in that
+    /// cluster, so another spelling (number or id) means the same project.
     #[must_use]
     pub fn with_project_of(mut self, target: Option<&ClusterName>) -> Self {
         let Some(target) = target else { return self };
@@ -233,7 +234,7 @@ impl Record {
         self
     }
 
-    /// Returns the resources that an apply has seen ready since it began with them. The rest may be half made.
+    /// Returns the resources that an apply has found ready since they were last created or changed. All others may be incomplete.
     pub fn seen_ready(&self) -> BTreeSet<&Identity> {
         let ready = self.inventory.iter().filter(|entry| entry.ready.unwrap_or(!self.intent));
         ready.map(|entry| &entry.identity).collect()

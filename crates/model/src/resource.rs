@@ -59,9 +59,10 @@ impl ClusterName {
 
 /// A kind of Kubernetes object as its API serves it.
 ///
-/// Two are equal when group and kind are: versions are views of the same objects, so whatever is keyed by a kind or by
-/// an [`ObjectId`] (worlds, records, plans) holds an object once, however it was listed. Version and plural stand beside
-/// for paths. A map keeps the key that came first: take paths from the value's own id where the version matters.
+/// Two kinds are equal if group and kind are equal: versions are views of the same objects. So maps with a kind or an
+/// [`ObjectId`] as the key (worlds, records, plans) contain an object once, in whatever version it was listed. Version and plural
+/// are only for paths. A map keeps the first key that was inserted: if the version matters, take the path from the value's own
+/// id.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Gvk {
     /// The API group; empty for the core group.
@@ -100,7 +101,7 @@ impl std::hash::Hash for Gvk {
     }
 }
 
-/// Returns the kind that an API serves so.
+/// Creates a kind.
 pub fn gvk(group: &str, version: &str, kind: &str, plural: &str) -> Gvk {
     Gvk { group: group.into(), version: version.into(), kind: kind.into(), plural: plural.into() }
 }
@@ -126,7 +127,7 @@ impl Gvk {
     }
 }
 
-/// Returns a text as a value in a query, or as a part of a URL: RFC 3986's unreserved characters stay.
+/// Returns a text percent-encoded for a query or a part of a URL. RFC 3986's unreserved characters stay.
 pub fn encoded(text: &str) -> String {
     const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     utf8_percent_encode(text, RESERVED).to_string()
@@ -173,12 +174,12 @@ pub enum Identity {
     },
     /// A Kubernetes object of the stack's cluster.
     Object(ObjectId),
-    /// An action; nothing of it stays.
+    /// A check, which leaves no resource.
     Check(Address),
 }
 
 impl Identity {
-    /// Returns the object, of one in Kubernetes.
+    /// Returns the object of a Kubernetes resource.
     pub fn object(&self) -> Option<&ObjectId> {
         match self {
             Self::Object(object) => Some(object),
@@ -186,7 +187,7 @@ impl Identity {
         }
     }
 
-    /// Returns the pool's live name, of a node pool.
+    /// Returns the live name of a node pool.
     pub fn pool(&self) -> Option<&str> {
         match self {
             Self::NodePool { pool, .. } => Some(pool),
@@ -207,10 +208,10 @@ impl fmt::Display for Identity {
     }
 }
 
-/// Resources by what they are to the API, to be asked for: the order of such a map is none.
+/// Resources by identity. The map is only for lookups, as it has no order.
 pub type ByIdentity<'a> = HashMap<&'a Identity, &'a Resource>;
 
-/// Resources by what they are to the API; of two of one identity the first.
+/// Returns the resources by identity; of two with the same identity, the first.
 pub fn by_identity(resources: &[Resource]) -> ByIdentity<'_> {
     resources.iter().rev().map(|resource| (&resource.identity, resource)).collect()
 }
@@ -224,8 +225,7 @@ pub struct Resource {
     pub kind: KindId,
     /// The desired state: JSON with the API's own field names.
     pub body: Value,
-    /// Fields that are set at creation and belong to others from then on: a tree like `body`, `null` when there are
-    /// none.
+    /// Create-only fields: set at creation, and owned by other tools from then on. A tree like `body`; `null` if there are none.
     #[serde(rename = "initial", default, skip_serializing_if = "Value::is_null")]
     pub create_only: Value,
     /// The path in the stack file that asks for it.
@@ -234,13 +234,13 @@ pub struct Resource {
     /// counts.
     #[serde(rename = "origins", default, skip_serializing_if = "Vec::is_empty")]
     pub provenance: Vec<(FieldPath, FieldPath)>,
-    /// Addresses or sections that must be done before.
+    /// Addresses or sections whose changes must be done first.
     #[serde(rename = "follows", default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<Address>,
     /// True if it must not be deleted or replaced.
     #[serde(default)]
     pub protect: bool,
-    /// When it is created again.
+    /// When it is recreated after it is gone.
     #[serde(rename = "life", default, skip_serializing_if = "Recreation::is_always")]
     pub recreation: Recreation,
 }
@@ -282,10 +282,10 @@ impl Resource {
     }
 }
 
-/// Something that others own: read, compared and relied on, never written.
+/// A resource that is managed elsewhere (`manage = false`): read, compared and relied on, never written.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct External {
-    /// The resource. Its body holds what the section says of it, and nothing else.
+    /// The resource. Its body contains only what the section sets.
     pub resource: Resource,
     /// The relation of the stack to it.
     pub role: Role,
@@ -295,12 +295,12 @@ pub struct External {
 /// and traffic.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Hourly {
-    /// Of all whose price is known.
+    /// The cost of everything with a known price.
     pub whole: Cost,
-    /// Of each node pool whose price is known; of an Autopilot cluster its fee.
+    /// The cost of each node pool with a known price; for an Autopilot cluster its fee.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pools: BTreeMap<Address, Cost>,
-    /// Machines of each pool whose price is not known: `n1-standard-4 with nvidia-tesla-t4 (spot)`.
+    /// The machines of each pool without a known price: `n1-standard-4 with nvidia-tesla-t4 (spot)`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unpriced: BTreeMap<Address, String>,
 }
@@ -315,7 +315,7 @@ pub struct DurationEstimate {
 }
 
 impl DurationEstimate {
-    /// Estimates the same duration as the last time.
+    /// Creates the estimate that it takes as long as last time.
     pub fn again(seconds: u32) -> Self {
         Self { least: seconds, most: seconds }
     }
@@ -353,9 +353,9 @@ impl std::ops::AddAssign for Cost {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// It relies on it: it must be there.
+    /// The stack needs it: it must exist.
     Needed,
-    /// It belongs to what the stack relies on, and is left alone.
+    /// It belongs to something that the stack needs, and is left alone.
     Spared,
 }
 
@@ -363,42 +363,42 @@ pub enum Role {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
-    /// Changed where it is, nothing restarts.
+    /// Changed in place; nothing restarts.
     InPlace,
     /// Nodes or pods are recreated, some at a time.
     Rolling,
     /// The resource must be deleted and recreated.
     Replace,
-    /// Read when the resource is made, never again: the edit would have no effect.
+    /// Read only when the resource is created: an edit has no effect.
     Ignored,
-    /// Not known: refused unless the address is given to `--replace`.
+    /// Unknown: the change is refused unless it is approved.
     Unknown,
 }
 
 /// A field that differs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FieldChange {
-    /// Where in the body.
+    /// The path in the body.
     pub path: FieldPath,
-    /// The live value; `None` when there is none.
+    /// The live value; `None` if there is none.
     pub before: Option<Value>,
-    /// The desired value; `None` when it is given up.
+    /// The desired value; `None` if the field is released.
     pub after: Option<Value>,
     /// The effect of the change.
     pub effect: Effect,
-    /// Why the effect is what it is, in a few words, when that helps.
+    /// The reason for the effect, in a few words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// The field manager that changed a field owned by the stack, and when (RFC 3339 time).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<(String, String)>,
-    /// True if the values are secret: they stand under the name of a secret.
+    /// True if the values are secret, by the name of the field.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub secret: bool,
 }
 
 impl FieldChange {
-    /// Returns the desired number, where it is less than the live one.
+    /// Returns the desired number, if it is less than the live one.
     pub fn falls_to(&self) -> Option<u64> {
         let [before, after] = [&self.before, &self.after].map(|side| side.as_ref().and_then(Value::as_u64));
         after.filter(|after| before.is_some_and(|before| before > *after))
@@ -419,16 +419,16 @@ impl FieldChange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// Nothing to do.
+    /// Leave it as it is.
     Keep,
-    /// Make it.
+    /// Create it.
     Create,
-    /// Change it where it is.
+    /// Change it in place.
     Update,
     /// Delete it and recreate it.
     Replace,
     Delete,
-    /// Give up the stack's hold on it and leave it to the other stacks that use it.
+    /// Release it: end the stack's ownership, and leave it to the other stacks that use it.
     Forget,
     /// Run a check.
     Run,
@@ -441,7 +441,7 @@ impl Action {
     }
 }
 
-/// Which API a call goes to.
+/// The API that a call goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Api {
@@ -449,7 +449,7 @@ pub enum Api {
     Gke,
     /// The Compute Engine API; paths begin with `/compute/v1/`.
     Compute,
-    /// The Resource Manager API, which knows who may do what in a project; paths begin with `/v1/projects/`.
+    /// The Resource Manager API, which tests permissions on a project; paths begin with `/v1/projects/`.
     Projects,
     /// The Organization Policy API; paths begin with `/v2/projects/`.
     Policies,
@@ -463,13 +463,13 @@ pub enum Api {
 pub enum Method {
     /// Read.
     Get,
-    /// Make, or act.
+    /// Create, or a custom method.
     Post,
-    /// Change.
+    /// Update.
     Put,
     /// Server-side apply, in the Kubernetes API.
     Patch,
-    /// A merge patch, in the Kubernetes API: a PATCH that edits what an apply cannot, the entries of managedFields.
+    /// A merge patch in the Kubernetes API. It edits entries of managedFields, which an apply cannot.
     Merge,
     Delete,
 }
@@ -486,7 +486,7 @@ impl Method {
     }
 }
 
-/// A value that only apply knows: it is put into a call right before the call is sent.
+/// A value that is known only during apply. It is inserted into a call right before the call is sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Deferred {
@@ -496,7 +496,7 @@ pub enum Deferred {
     Environment {
         /// Its name.
         variable: String,
-        /// The digest of the value that the plan was made with; empty when it was made without one.
+        /// The digest of the value at planning time; empty if there was none.
         digest: String,
     },
     /// The object's managedFields without the `Apply` entries of these field managers.
@@ -509,7 +509,7 @@ pub enum Deferred {
     Version,
 }
 
-/// One request, as it is shown and as it is sent.
+/// A request as a plan shows it and as apply sends it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Call {
     pub api: Api,
@@ -524,7 +524,7 @@ pub struct Call {
     pub deferred: Vec<(FieldPath, Deferred)>,
 }
 
-/// A read that readiness is judged by.
+/// A read that a readiness function needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Query {
     pub api: Api,
@@ -533,7 +533,7 @@ pub struct Query {
 }
 
 impl Query {
-    /// Returns true if the API server passes it on to what runs in the cluster.
+    /// Returns true if it goes through the API server's proxy to a program in the cluster.
     pub fn is_proxied(&self) -> bool {
         self.api == Api::Kubernetes && self.path.contains("/proxy/")
     }
@@ -543,22 +543,23 @@ impl Query {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Until {
-    /// The kind's readiness says ready.
+    /// The resource is ready.
     Ready,
-    /// It was ready once, and nothing of it is changed: a look at it, and a word when it is not ready now.
+    /// The resource is still ready. It was ready and is not changed, so it is read once; if it is not ready, that is only a
+    /// warning.
     #[serde(rename = "still")]
     StillReady,
-    /// Nothing of it is left.
+    /// The resource and all its parts are gone.
     Gone,
-    /// No work is in it that would be lost.
+    /// The resource has no tasks that would be lost.
     Idle,
-    /// Its operator has handled what was written before. It is waited for and not insisted on: an operator that cannot do
-    /// that may be what the change mends.
+    /// The resource's operator has handled the previous write. If that does not happen before the deadline, the change continues
+    /// with a warning: a broken operator may be exactly what the change repairs.
     Handled,
 }
 
 impl Until {
-    /// Returns true if the wait judges how ready the resource is.
+    /// Returns true if the wait depends on the readiness of the resource.
     pub fn is_ready(self) -> bool {
         matches!(self, Self::Ready | Self::StillReady)
     }
@@ -567,7 +568,7 @@ impl Until {
 /// A wait.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Await {
-    /// The kind that judges.
+    /// The kind of the resource, which has the readiness function.
     pub kind: KindId,
     /// The resource that is waited for.
     pub identity: Identity,
@@ -575,17 +576,17 @@ pub struct Await {
     /// The desired state, as far as readiness depends on it.
     #[serde(default, skip_serializing_if = "Facts::is_none")]
     pub facts: Facts,
-    /// Seconds until it counts as not ready in time.
+    /// The longest wait in seconds.
     pub deadline: u32,
 }
 
 impl Await {
-    /// Returns the file's number of workers; `None` if others set it.
+    /// Returns the number of workers in the file; `None` if the file does not set it.
     pub fn workers(&self) -> Option<u64> {
         if let Facts::Workers { replicas, .. } = self.facts { replicas } else { None }
     }
 
-    /// Returns the gang that its pods are, which Kueue lets go whole.
+    /// Returns the name of the gang of its pods, which Kueue starts as a whole.
     pub fn gang(&self) -> Option<&str> {
         match &self.facts {
             Facts::Workers { gang, .. } | Facts::Job { gang, .. } => gang.as_deref(),
@@ -621,11 +622,11 @@ impl Await {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Facts {
-    /// The live object is enough.
+    /// No facts: the live object is enough.
     #[default]
     None,
-    /// Workers of a DaskCluster or of a group: how many, when the file says it, and the cluster of a group.
-    /// `gang` is the name of the pod group that starts whole, when Kueue decides about that.
+    /// For a DaskCluster or a group: the number of workers if the file sets it, and the cluster of a group. `gang` is the name of
+    /// the pod group, if Kueue starts the pods.
     Workers {
         replicas: Option<u64>,
         cluster: Option<String>,
@@ -637,27 +638,27 @@ pub enum Facts {
     ScaledTo(u64),
     /// The DaskCluster that it belongs to.
     Cluster(String),
-    /// A DaskJob or a Job of a section: whether it is followed to its end; `gang` as for workers.
+    /// For a DaskJob or a Job of a section; `gang` as for workers.
     Job {
         to_the_end: bool,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         gang: Option<String>,
     },
-    /// A Job of others' making that Kueue holds back.
+    /// For a Job of a manifest or chart in a queue of Kueue.
     InQueue,
-    /// A request for nodes: the pool that may have nodes without one, and the path of the resource whose pods they are for, where
-    /// the same section makes both.
+    /// For a provisioning request: its pool, if that also has other capacity options, and the API path of the resource whose pods
+    /// use the nodes, if the same section creates it.
     Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pool: Option<String>,
         #[serde(rename = "user", default, skip_serializing_if = "Option::is_none")]
         consumer: Option<String>,
     },
-    /// A Pod whose program ends.
+    /// For a Pod that runs to completion.
     Ends,
-    /// A Job that the file itself suspends.
+    /// For a Job that the file suspends.
     Suspended,
-    /// Nodes of a pool: how many, when the file says it, and whether GKE installs their driver.
+    /// For a node pool: the number of nodes if the file sets it; `gpus` is true if GKE installs their driver.
     Nodes { nodes: Option<u64>, gpus: bool },
 }
 
@@ -672,19 +673,18 @@ impl Facts {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
-    /// Send a request; a GKE operation that it answers is followed to its end.
+    /// Send a request. If the reply is a GKE operation, follow it to its end.
     Call(Call),
     /// Wait.
     Await(Await),
     /// Read a pod's log.
     ReadLog {
         pod: ObjectId,
-        /// A line that it must have.
+        /// A line that the log must contain.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         expect: Option<String>,
     },
-    /// Write into the record that the check of the change passed, or that a resource that is created once was
-    /// created.
+    /// Write a completion into the record: the check has passed, or the run-once resource was created.
     #[serde(rename = "record_pass")]
     RecordCompletion {
         /// The digest of what was checked or created.
@@ -692,31 +692,31 @@ pub enum Step {
     },
 }
 
-/// Lanes of changes: each limits how many run at once.
+/// Lanes of changes. A lane limits how many changes run at the same time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lane {
-    /// Changes of the GKE cluster: one at a time, nothing beside it.
+    /// Changes of the GKE cluster: no other change runs at the same time.
     Cluster,
     /// Changes of node pools: a few at a time, one for each pool.
     Pool(String),
-    /// Writes into Kubernetes: wide.
+    /// Changes of Kubernetes objects: many at a time.
     Kubernetes,
 }
 
-/// Results of reading one place.
+/// The result of a read.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Seen<T> {
-    /// Known not to be there.
+    /// It does not exist.
     Absent,
-    /// There.
+    /// It exists.
     Live(T),
-    /// Not readable, and why. Never the same as absent.
+    /// It could not be read, and why. This never counts as absent.
     Unreadable(String),
 }
 
 impl<T> Seen<T> {
-    /// Returns the value, when it is there.
+    /// Returns the value, if it exists.
     pub fn live(&self) -> Option<&T> {
         match self {
             Self::Live(value) => Some(value),
@@ -730,18 +730,18 @@ impl<T> Seen<T> {
 pub struct ReadSet {
     /// The GKE cluster.
     pub cluster: Option<ClusterName>,
-    /// Kinds and namespaces inside it (`None`: cluster-wide kinds, or all namespaces). None twice: one of the whole cluster
-    /// stands for those of its namespaces.
+    /// Kinds and namespaces inside it (`None`: cluster-wide kinds, or all namespaces). No namespace is in the set twice: a
+    /// collection of the whole cluster includes its namespaces.
     pub collections: std::collections::BTreeSet<(Gvk, Option<String>)>,
-    /// Objects that are asked for in another version than that of their collection.
+    /// Objects to read in another version than that of their collection.
     pub single_objects: Vec<ObjectId>,
-    /// The record's place.
+    /// The first ConfigMap of the record.
     pub record: Option<ObjectId>,
-    /// The owner whose resources are also listed where the file no longer asks for them.
+    /// The owner. Its resources are also listed if the file no longer has them.
     pub owner: Owner,
 }
 
-/// The stack that owns what it creates.
+/// The stack as the owner of resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     /// The stack's name.
@@ -756,19 +756,20 @@ impl Owner {
         format!("dask-infra/{}", self.stack)
     }
 
-    /// Returns the field manager of what is set once and then left to others: while it owns a field, giving it up under the other
-    /// name does not let a default act.
+    /// Returns the field manager of create-only fields. As long as it owns a field, the field keeps its value when
+    /// [`Self::field_manager`] releases it, instead of returning to its default.
     pub fn initial_manager(&self) -> String {
         format!("{}{INITIAL}", self.field_manager())
     }
 
-    /// Returns the field manager of numbers that `scale` writes: a later plan tells them from what other people wrote.
+    /// Returns the field manager of counts that `scale` writes, so that a later plan can distinguish them from counts that other
+    /// tools wrote.
     pub fn scale_manager(&self) -> String {
         format!("{}:scale", self.field_manager())
     }
 }
 
-/// Returns a field manager as texts call it: what `scale` wrote is a change of this program, and no stranger's.
+/// Returns a field manager as messages show it: a change by `scale` is one by this program.
 pub fn manager_text(manager: &str) -> &str {
     let is_scale = manager.starts_with("dask-infra/") && manager.ends_with(":scale");
     if is_scale { "`dask-infra scale`" } else { manager }

@@ -1,6 +1,6 @@
-//! Secrets, recognized by their name, by their shape, or by both in the middle of a text. One place for all outputs: values are
-//! [`masked`], texts [`redacted`], lines of files [`starred`]. Values that a stack has under such a name are kept in [`Secrets`]
-//! and removed from everything that is printed.
+//! Secrets, which are recognized by their name or their shape, also in the middle of a text. All output uses this module: values
+//! are [`masked`], texts [`redacted`], lines of files [`starred`]. Values that a stack has under the name of a secret are stored
+//! in [`Secrets`] and removed from everything that is printed.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ fn says_nothing(text: &str) -> bool {
             .is_some_and(|name| !name.contains(close))
     };
     matches!(text, "" | "true" | "false" | "null" | "~" | "…" | "..." | HIDDEN)
-        || text.starts_with(env_values::VARIABLE)
+        || text.starts_with(env_values::ENV_PREFIX)
         || reference("$(", ')')
         || reference("${", '}')
 }
@@ -41,7 +41,8 @@ fn is_userinfo(text: &str) -> bool {
     parts.is_some_and(|(user, password)| !user.is_empty() && !password.is_empty())
 }
 
-/// Returns true if a value under such a name is a secret itself: not empty, a flag, a reference or the name of a Secret.
+/// Returns true if the value of a field with the name of a secret is the secret itself, and not empty, a flag, a reference or the
+/// name of a Secret.
 pub fn is_literal(name: &str, text: &str) -> bool {
     // The name first: few names are those of secrets.
     let of_secret = is_secret(name);
@@ -60,9 +61,9 @@ pub fn is_literal(name: &str, text: &str) -> bool {
     !(key && words(name).last().is_some_and(|last| last == "SECRET") && names_object(text))
 }
 
-/// Beginnings of tokens: what they begin with, how many characters follow at least.
-/// Sources: GitHub's, GitLab's, Slack's, npm's and Docker's documentation of their token formats; AWS "Understanding
-/// unique ID prefixes"; Google's `AIza` API keys and `ya29.` access tokens; Hugging Face's `hf_`; OpenAI's `sk-`.
+/// Prefixes of tokens, each with the minimum number of characters that follow. Sources: GitHub's, GitLab's, Slack's, npm's and
+/// Docker's documentation of their token formats; AWS "Understanding unique ID prefixes"; Google's `AIza` API keys and `ya29.`
+/// access tokens; Hugging Face's `hf_`; OpenAI's `sk-`.
 const TOKENS: [(&str, usize); 24] = [
     ("ghp_", 36),
     ("gho_", 36),
@@ -107,7 +108,8 @@ fn is_token(word: &str) -> bool {
     known || (object(parts.next()) && object(parts.next()) && parts.next().is_some())
 }
 
-/// Places of keys, tokens and passwords in URLs, which are told by their shape. Most texts are short and have none.
+/// Returns the ranges of keys, tokens and passwords in URLs that are recognized by their shape. Most texts are short and have
+/// none.
 fn shapes(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     if text.len() >= SHORTEST {
@@ -161,7 +163,7 @@ pub fn has_secret_shape(text: &str) -> bool {
     !shapes(text).is_empty()
 }
 
-/// Places of values that stand behind their names: `password=x`, `"token": "x"`, `name: DB_PASSWORD`, `value: x`.
+/// Returns the ranges of values after the name of a secret: `password=x`, `"token": "x"`, `name: DB_PASSWORD`, `value: x`.
 fn assigned(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     // Most texts assign nothing, and to look at each of their words takes long.
@@ -195,7 +197,7 @@ fn assigned(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// Returns the place of the value that is assigned to a name that ends at `at`.
+/// Returns the range of the value that is assigned to a name that ends at `at`.
 fn value_behind(text: &str, at: usize) -> Option<Range<usize>> {
     let quotes = |c: char| matches!(c, '\\' | '"' | '\'');
     let blank = |c: char| matches!(c, ' ' | '\t');
@@ -234,8 +236,8 @@ fn value_behind(text: &str, at: usize) -> Option<Range<usize>> {
     (length > 0 && !opens).then_some(start..start + length)
 }
 
-/// Returns the items of a list that begins at `start`, up to its end or that of the line. Lists of tables have names of their
-/// own.
+/// Returns the range of the items of a list that begins at `start`, up to the end of the list or the line. Lists of tables are
+/// skipped, as tables have their own names.
 fn list_behind(text: &str, start: usize) -> Option<Range<usize>> {
     let items = text[start..].trim_start_matches([' ', '\t']);
     let start = text.len() - items.len();
@@ -243,7 +245,7 @@ fn list_behind(text: &str, start: usize) -> Option<Range<usize>> {
     (length > 0 && !items.starts_with(['{', '['])).then_some(start..start + length)
 }
 
-/// Returns the lines of a block of YAML that begins with `|` or `>` at `start`: those that stand deeper than the line of its
+/// Returns the lines of a block of YAML that begins with `|` or `>` at `start`: those with a deeper indent than the line of its
 /// name, which ends at `at`.
 fn block_behind(text: &str, at: usize, start: usize) -> Option<Range<usize>> {
     let (head, lines) = text[start..].split_once('\n')?;
@@ -261,7 +263,7 @@ fn block_behind(text: &str, at: usize, start: usize) -> Option<Range<usize>> {
     (!said.is_empty()).then_some(start..start + said.len())
 }
 
-/// Returns all places in order, those that touch each other joined.
+/// Returns the ranges of all secrets in order. Adjacent ranges are joined.
 fn places(text: &str, known: &Secrets) -> Vec<Range<usize>> {
     let mut found = shapes(text);
     found.extend(assigned(text));
@@ -279,7 +281,7 @@ fn places(text: &str, known: &Secrets) -> Vec<Range<usize>> {
     joined
 }
 
-/// Returns a text for people, without what is a secret by its shape or by the name in front of it.
+/// Returns a text without secrets that are recognized by their shape or by the name before them.
 pub fn redacted(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut from = 0;
@@ -292,7 +294,7 @@ pub fn redacted(text: &str) -> String {
     out
 }
 
-/// Returns the text of a file with stars for what is a secret in it, as long as it was: places in it stay true.
+/// Returns the text of a file with its secrets replaced by stars. Its length stays the same, so that positions remain valid.
 pub fn starred(text: &str, secrets: &Secrets) -> String {
     let mut out = String::with_capacity(text.len());
     let mut from = 0;
@@ -306,7 +308,7 @@ pub fn starred(text: &str, secrets: &Secrets) -> String {
     out
 }
 
-/// Returns a value for people and programs: strings under the names of secrets, in Secrets, or of the shape of one are hidden.
+/// Returns a value for output. Strings are hidden if they have the name or the shape of a secret, or are in a Secret.
 pub fn masked(value: &Value) -> Value {
     without(value, &mut |_| {}).unwrap_or_else(|| value.clone())
 }
@@ -345,12 +347,12 @@ pub fn follows_flag(items: &[Value], place: usize) -> bool {
     flag && !value.starts_with('-') && !says_nothing(value)
 }
 
-/// `{ secret = "NAME", key = "KEY" }` names a Secret's key, which is what should stand there.
+/// Returns true for `{ secret = "NAME", key = "KEY" }`, a reference to a key of a Secret instead of the secret itself.
 fn is_reference(table: &Map<String, Value>) -> bool {
     table.len() == 2 && table.contains_key("secret") && table.contains_key("key")
 }
 
-/// Returns a value without its secrets, each of which is told; `None` where it has none, as most have.
+/// Returns a value without its secrets, and passes each secret to `seen`; `None` if it has none, which is the common case.
 fn without(value: &Value, seen: &mut dyn FnMut(&str)) -> Option<Value> {
     match value {
         Value::Object(table) => {
@@ -384,7 +386,7 @@ fn without(value: &Value, seen: &mut dyn FnMut(&str)) -> Option<Value> {
     }
 }
 
-/// Returns a list without the items that are secrets as a whole, and those in the others.
+/// Returns a list without secrets: items that are secrets as a whole, and secrets inside other items.
 fn in_items(items: &[Value], seen: &mut dyn FnMut(&str), is_secret: impl Fn(usize) -> bool) -> Option<Value> {
     let mut shown: Option<Vec<Value>> = None;
     for (place, item) in items.iter().enumerate() {
@@ -396,7 +398,7 @@ fn in_items(items: &[Value], seen: &mut dyn FnMut(&str), is_secret: impl Fn(usiz
     shown.map(Value::Array)
 }
 
-/// Returns a table with other values under some keys; `None` where there are none.
+/// Returns a table with the values of some keys replaced; `None` if `others` is empty.
 fn with(table: &Map<String, Value>, others: Vec<(&String, Value)>) -> Option<Value> {
     if others.is_empty() {
         return None;
@@ -406,7 +408,7 @@ fn with(table: &Map<String, Value>, others: Vec<(&String, Value)>) -> Option<Val
     Some(Value::Object(table))
 }
 
-/// Returns a text that is JSON, as kubectl keeps objects in annotations. Longer ones are read as text only.
+/// Returns the JSON in a text, such as the objects that kubectl stores in annotations. Long texts are not parsed.
 fn tree_in(text: &str) -> Option<Value> {
     let tree = text.len() <= 1 << 18 && text.trim_start().starts_with(['{', '[']);
     tree.then(|| serde_json::from_str(text).ok()).flatten()
@@ -421,21 +423,21 @@ fn whole(value: &Value, seen: &mut dyn FnMut(&str)) -> Value {
     json!(HIDDEN)
 }
 
-/// Returns the data of a Secret.
+/// Returns the data of a Secret with all values hidden.
 fn all(value: &Value, seen: &mut dyn FnMut(&str)) -> Option<Value> {
     match value {
         Value::Object(table) => {
             let hidden = table.iter().filter_map(|(key, value)| Some((key, all(value, seen)?))).collect();
             with(table, hidden)
         }
-        Value::String(text) if text.is_empty() || text.starts_with(env_values::VARIABLE) => None,
+        Value::String(text) if text.is_empty() || text.starts_with(env_values::ENV_PREFIX) => None,
         Value::String(_) => Some(whole(value, seen)),
         _ => None,
     }
 }
 
-/// Secret values of a user, wherever they turn up, and the text that is shown instead of each. The longest come first: one may be
-/// a part of another.
+/// Secret values of a user, and the text to show instead of each, wherever it occurs. The longest come first, as one may be a
+/// part of another.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secrets(BTreeMap<(Reverse<usize>, String), String>);
 
@@ -446,11 +448,11 @@ impl fmt::Debug for Secrets {
 }
 
 impl Secrets {
-    /// Shorter ones are parts of other words too often; where they stand under their names they are hidden all the
-    /// same.
+    /// The minimum length of a value that is searched for in texts. Shorter values are too often parts of other words. They are
+    /// still hidden under the name of a secret.
     const LEAST: usize = 6;
 
-    /// Keeps a value, and what is shown in its place. Words of small letters are not looked for: `default` is one.
+    /// Adds a value, and the text to show instead. Words of lower-case letters such as `default` are not added.
     pub fn add(&mut self, value: &str, shown: &str) {
         let lines = value.lines().map(str::trim).filter(|line| line.len() >= 16 && value.contains('\n'));
         for value in std::iter::once(value).chain(lines) {
@@ -465,7 +467,7 @@ impl Secrets {
         }
     }
 
-    /// Takes in others.
+    /// Adds the values of `others`.
     pub fn extend(&mut self, others: &Self) {
         for (value, shown) in &others.0 {
             self.0.entry(value.clone()).or_insert_with(|| shown.clone());
@@ -476,12 +478,12 @@ impl Secrets {
         self.0.iter().map(|((_, value), shown)| (value.as_str(), shown.as_str()))
     }
 
-    /// Returns true if a text contains one of them.
+    /// Returns true if a text contains one of the values.
     pub fn are_in(&self, text: &str) -> bool {
         self.iter().any(|(value, _)| text.contains(value))
     }
 
-    /// Returns a text without them.
+    /// Returns a text with the values replaced.
     pub fn out_of(&self, text: &str) -> String {
         let found: Vec<(&str, &str)> = self.iter().filter(|(value, _)| text.contains(value)).collect();
         found.into_iter().fold(text.to_owned(), |text, (value, shown)| text.replace(value, shown))
@@ -560,7 +562,7 @@ mod tests {
         }
     }
 
-    /// Made up of parts, so that scanners of repositories find no token here.
+    /// Returns values in the shape of secrets. They are assembled from parts, so that secret scanners find nothing in this file.
     fn shaped() -> Vec<String> {
         let many = "a1B2".repeat(10);
         vec![

@@ -1,5 +1,5 @@
-//! Text that people paste: command lines and strings of Python. Parts may come from a stack, a host or a scheduler, so each is one word,
-//! quoted once, whatever it holds.
+//! Text that people paste: command lines and strings of Python. Parts may come from a stack, a host or a scheduler. So each part
+//! is a single quoted word, whatever it contains.
 
 use std::fmt;
 
@@ -8,12 +8,12 @@ use std::fmt;
 pub struct ShellLine(Vec<String>);
 
 impl ShellLine {
-    /// Creates the name of a program.
+    /// Creates a command line from the name of a program.
     pub fn of(program: &str) -> Self {
         Self(vec![quoted(program)])
     }
 
-    /// Reads a line of words and quotes that somebody else wrote, as Python's `shlex.join` does; none where it is anything else.
+    /// Parses a line of words and quotes, such as Python's `shlex.join` writes; `None` for any other line.
     pub fn read(text: &str) -> Option<Self> {
         let (mut words, mut word, mut rest) = (Vec::new(), None::<String>, text);
         while let Some(first) = rest.chars().next() {
@@ -51,7 +51,7 @@ impl ShellLine {
         self
     }
 
-    /// Adds an option and a path, in which `~/` stays what a shell expands.
+    /// Adds an option and a path. A shell still expands `~/` in the path.
     #[must_use]
     pub fn path(mut self, option: &str, path: &str) -> Self {
         self.0.push(quoted(option));
@@ -73,7 +73,7 @@ fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || "_-./=:@%+,".contains(c)
 }
 
-/// Returns a word as a shell reads it back. Control characters, which no terminal shows, become `?`.
+/// Returns a word quoted for a shell. Control characters become `?`.
 pub fn quoted(word: &str) -> String {
     let word: String = word.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -83,7 +83,7 @@ pub fn quoted(word: &str) -> String {
     }
 }
 
-/// Returns a string of Python. JSON's escapes are Python's.
+/// Returns a Python string literal. Python understands JSON's escapes.
 pub fn python_string(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -1,5 +1,5 @@
-//! Positions of values in the texts that a user wrote. Every later stage, up to an API's refusal in minute
-//! twelve, finds the line of a field through [`Sources`]; the values themselves carry no places.
+//! Positions of values in the texts that a user wrote. Every later stage, even for an error of an API minutes later, finds the
+//! line of a field through [`Sources`]. The values themselves contain no positions.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -17,18 +17,18 @@ use places::{Place, Places};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(u32);
 
-/// A stretch of a text: byte offsets, the end excluded.
+/// A range of a text in byte offsets, without its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span {
     /// The text.
     pub file: FileId,
     /// The first byte.
     pub start: usize,
-    /// The byte behind the last one.
+    /// The byte after the last one.
     pub end: usize,
 }
 
-/// A place as people read it; prints as `stack.toml:12:5`.
+/// A position for people; prints as `stack.toml:12:5`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Location {
     /// The file's name as the user gave it.
@@ -46,7 +46,7 @@ impl fmt::Display for Location {
     }
 }
 
-/// The texts of a stack, and the place of every field in them.
+/// The texts of a stack, and the positions of all fields in them.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     files: Vec<File>,
@@ -57,16 +57,16 @@ pub struct Sources {
 #[derive(Clone, Debug)]
 struct File {
     name: String,
-    /// Shared with who reads it while the places of what it holds are noted.
+    /// The text. It is shared, so that it can be read while positions in it are added.
     text: Arc<str>,
-    /// Where each line begins: a plan asks for the place of everything it changes.
+    /// The offset of each line's start, as a plan needs many line numbers.
     lines: Vec<usize>,
-    /// Of a text that nobody wrote: the value that asked for it.
+    /// For a generated text: the value that it was generated for.
     asked_by: Option<Span>,
 }
 
 impl Sources {
-    /// Takes in a text under the name that messages show.
+    /// Adds a text under the name that messages show.
     pub fn add(&mut self, name: impl Into<String>, text: impl Into<String>) -> FileId {
         let id = FileId(u32::try_from(self.files.len()).unwrap_or(u32::MAX));
         let text: Arc<str> = text.into().into();
@@ -76,8 +76,8 @@ impl Sources {
         id
     }
 
-    /// Takes in a text that a program made because of what stands at `asked_by`. Mistakes in it are shown in it;
-    /// [`Sources::locate`] says who asked.
+    /// Adds a text that a program generated for the value at `asked_by`. Errors are shown in the generated text;
+    /// [`Sources::locate`] returns the position of the value.
     pub fn add_made(
         &mut self,
         name: impl Into<String>,
@@ -96,37 +96,37 @@ impl Sources {
         &self.secrets
     }
 
-    /// Learns what nobody else should see.
+    /// Returns the secrets, to add more.
     pub fn secrets_mut(&mut self) -> &mut Secrets {
         &mut self.secrets
     }
 
-    /// Notes where a field stands. `key` is its key or, for a table with a header, the key's part of it.
+    /// Adds the position of a field. `key` is the span of its key or, for a table with a header, of the key in the header.
     pub fn record(&mut self, path: &FieldPath, key: Option<Span>, value: Span) -> Spot {
         self.places.record(path, Place { key, value })
     }
 
-    /// Notes where a field of a table stands whose own place was noted.
+    /// Adds the position of a field in a table whose position was added before.
     pub fn record_key(&mut self, above: Spot, name: &str, key: Span, value: Span) -> Spot {
         self.places.record_key(above, name, Place { key: Some(key), value })
     }
 
-    /// Notes where an item of a list stands whose own place was noted.
+    /// Adds the position of an item in a list whose position was added before.
     pub fn record_item(&mut self, above: Spot, index: usize, value: Span) -> Spot {
         self.places.record_item(above, index, Place { key: None, value })
     }
 
-    /// Forgets a field and all that is below it: another file takes its place.
+    /// Removes the positions of a field and everything below it, because another file replaces it.
     pub fn forget(&mut self, path: &FieldPath) {
         self.places.forget(path);
     }
 
-    /// Returns the position of this very value; `None` if it is not in the files.
+    /// Returns the position of exactly this value; `None` if it is not in the files.
     pub fn written(&self, path: &FieldPath) -> Option<Span> {
         self.places.get(path).map(|place| place.value)
     }
 
-    /// Returns a comment of a line of its own that begins with `words`: what somebody put out of use.
+    /// Returns the position of a comment line that begins with `words`: a section that was commented out.
     pub fn comment(&self, words: &str) -> Option<Span> {
         self.files.iter().zip(0..).find_map(|(file, id)| {
             file.text.match_indices(words).find_map(|(start, _)| {
@@ -138,7 +138,7 @@ impl Sources {
         })
     }
 
-    /// Returns the folder of the file that a value came from: what paths in it start from.
+    /// Returns the folder of the file that a value came from. Relative paths in it start there.
     pub fn folder(&self, path: &FieldPath) -> PathBuf {
         let name = self.span(path).map_or("", |span| self.name(span.file));
         Path::new(name).parent().map(Path::to_owned).unwrap_or_default()
@@ -154,7 +154,7 @@ impl Sources {
         self.file(file).map_or("", |file| &file.text)
     }
 
-    /// Returns a whole text, to be read while places are noted.
+    /// Returns a whole text that can be read while positions are added.
     pub fn shared_text(&self, file: FileId) -> Arc<str> {
         self.file(file).map_or_else(|| Arc::from(""), |file| Arc::clone(&file.text))
     }
@@ -173,7 +173,8 @@ impl Sources {
         self.text(span.file).get(span.start..span.end).unwrap_or_default()
     }
 
-    /// Returns the value's span, of a table its header's; that of the nearest table around it when the field is not in the texts.
+    /// Returns the span of a value, or of a table's header. If the field is not in the texts, returns that of the nearest
+    /// enclosing table.
     pub fn span(&self, path: &FieldPath) -> Option<Span> {
         self.places.nearest(path).map(|place| place.value)
     }
@@ -184,30 +185,31 @@ impl Sources {
         !section.is_root() && self.places.get(&section).is_some()
     }
 
-    /// Returns the span of the field's key (in a header for tables); the nearest around it when the field is not in the texts.
+    /// Returns the span of a field's key (for a table, in its header). If the field is not in the texts, returns that of the
+    /// nearest enclosing table.
     pub fn key_span(&self, path: &FieldPath) -> Option<Span> {
         self.places.nearest(path).map(|place| place.key.unwrap_or(place.value))
     }
 
-    /// Returns the place of a field's value as people read it, or the nearest around it.
+    /// Returns the position of a field's value or of the nearest enclosing table, for people.
     pub fn locate(&self, path: &FieldPath) -> Option<Location> {
         let span = self.span(path)?;
         let asked_by = self.file(span.file).and_then(|file| file.asked_by);
         Some(self.location(asked_by.unwrap_or(span)))
     }
 
-    /// Returns the place of the section behind an address.
+    /// Returns the position of an address's section.
     pub fn locate_address(&self, address: &Address) -> Option<Location> {
         self.address_span(address).map(|span| self.location(span))
     }
 
-    /// Returns the key of the section behind an address.
+    /// Returns the span of the key of an address's section.
     pub fn address_span(&self, address: &Address) -> Option<Span> {
         let path: FieldPath = address.section().parse().unwrap_or_default();
         self.key_span(&path)
     }
 
-    /// Line and column of a span's start.
+    /// Returns line and column of a span's start.
     pub fn location(&self, span: Span) -> Location {
         let Some(File { name, text, lines, asked_by: _ }) = self.file(span.file) else {
             return Location { file: String::new(), line: 1, column: 1 };

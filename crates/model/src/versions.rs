@@ -1,15 +1,15 @@
-//! Versions of what processes and clients of Dask are made of, and which of them do not work together.
+//! Versions of packages in processes and clients of Dask, and which of them do not work together.
 //!
-//! `versions.json` is the rule: packages, and how many parts of their versions must agree; with 0 a difference may do no harm.
-//! Dask compares the same packages (`distributed/versions.py` of 2026.8.0), and only warns. Functions are sent from one
-//! process to another as byte code, which is another in each minor version of Python, in cloudpickle's format, which promises
-//! nothing between its versions; scheduler, workers and clients of Dask are made for each other in one release.
+//! `versions.json` has the rules: packages, and how many parts of their versions must be equal; with 0 a difference may be
+//! harmless. Dask compares the same packages (`distributed/versions.py` of 2026.8.0), and only warns. Functions are sent between
+//! processes as byte code, which differs between minor versions of Python, in cloudpickle's format, which is not stable between
+//! versions. And Dask's scheduler, workers and clients are only compatible within a release.
 
 use std::collections::{BTreeMap, HashSet};
 
 use serde_json::{Map, Value};
 
-/// `versions.py` with the rule before it: the same comparison for programs in Python.
+/// `versions.py` with the rules before it: the same comparison as Python code.
 pub const PROGRAM: &str = concat!("RULES = ", include_str!("versions.json"), include_str!("versions.py"));
 
 const RULES: &str = include_str!("versions.json");
@@ -17,7 +17,7 @@ const RULES: &str = include_str!("versions.json");
 /// Versions by package.
 pub type Versions = BTreeMap<String, String>;
 
-/// Differences between the versions of some sides.
+/// Differences between the versions of several processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Skew {
     /// Versions that do not work together.
@@ -26,7 +26,7 @@ pub struct Skew {
     pub differs: Vec<String>,
 }
 
-/// Compares versions by who has them. A package that a side does not have is not compared.
+/// Compares the versions of several processes, each with its name. A package that a process does not have is not compared.
 pub fn skew(sides: &[(String, Versions)]) -> Skew {
     let mut skew = Skew::default();
     for (package, parts) in rules() {
@@ -54,7 +54,7 @@ pub fn skew(sides: &[(String, Versions)]) -> Skew {
     skew
 }
 
-/// Packages, and how many parts of their versions must agree.
+/// Returns the packages, and how many parts of their versions must be equal.
 fn rules() -> Vec<(String, usize)> {
     let rules: Map<String, Value> = serde_json::from_str(RULES).unwrap_or_default();
     let parts =
@@ -62,7 +62,7 @@ fn rules() -> Vec<(String, usize)> {
     rules.into_iter().map(|(package, value)| (package, parts(value))).collect()
 }
 
-/// `a`, `a and b`, `a, b and 3 others`.
+/// Joins names: `a`, `a and b`, `a, b and 3 others`.
 fn several(names: &[&str]) -> String {
     let others = format!("{} others", names.len().saturating_sub(2));
     let mut shown = names.to_vec();

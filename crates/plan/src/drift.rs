@@ -1,6 +1,6 @@
-//! Changes by others since the last apply: which field, who, when. GKE's API keeps no owner of a field. There, drift is a
-//! difference from what the record says was last set. Fields that others set beyond the desired ones are reported as
-//! external.
+//! Changes made outside the stack since the last apply: which field, by which field manager, and when. GKE's API keeps no owner
+//! of a field. There, drift is a difference from what the record says was last set. Fields that another tool set and the stack
+//! does not are reported as external.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ use model::record::Entry;
 use model::resource::{Effect, FieldChange, Identity, KindId, RecordedKind, Resource, World};
 use model::schema::Schema;
 
-/// One resource that is not as the last apply left it.
+/// One resource that was changed or deleted outside the stack since the last apply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Drift {
     pub address: Address,
@@ -33,7 +33,7 @@ pub struct Drift {
     pub drift_kind: DriftKind,
     /// Fields that differ: `before` is live, `after` is what the stack sets.
     pub fields: Vec<FieldChange>,
-    /// Other fields that others set: `before` is live.
+    /// Fields that the stack does not set and another tool does: `before` is live.
     pub set_by_others: Vec<FieldChange>,
     /// `stack.toml:12:1`; `None` if the file no longer has it.
     pub location: Option<String>,
@@ -42,11 +42,11 @@ pub struct Drift {
 /// Kinds of drift.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DriftKind {
-    /// Others wrote some of its fields.
+    /// Another tool wrote some of its fields.
     Changed,
-    /// Others deleted it.
+    /// Another tool deleted it.
     Deleted,
-    /// Others deleted it and created another one of its name: the field manager of the new one, and when.
+    /// Another tool deleted it and created a new one of the same name: the field manager of the new one, and when.
     Replaced(Option<(String, String)>),
     /// Another tool removed the stack's field manager from it.
     OwnershipRemoved,
@@ -62,14 +62,14 @@ pub struct DriftReport {
 }
 
 impl DriftReport {
-    /// Returns how many resources others changed, and how many they deleted.
+    /// Returns how many resources were changed outside the stack, and how many were deleted.
     pub fn counts(&self) -> (usize, usize) {
         let gone = self.found.iter().filter(|drift| drift.drift_kind == DriftKind::Deleted).count();
         (self.found.len() - gone, gone)
     }
 }
 
-/// Returns the changes by others.
+/// Returns the changes made outside the stack.
 ///
 /// # Errors
 ///
@@ -176,10 +176,10 @@ fn location(inputs: &Inputs<'_>, desired: &Resource) -> Option<String> {
     inputs.sources.locate(&desired.origin).map(|location| location.to_string())
 }
 
-/// Desired fields that differ, and other fields that others set.
+/// Desired fields that differ, and fields that the stack does not set and another tool does.
 type FieldDrift = (Vec<FieldChange>, Vec<FieldChange>);
 
-/// Returns how an object differs from what is desired, if it exists.
+/// Returns the differences between a live object and the desired one; `None` if it does not exist.
 fn compared(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) -> Option<Compared> {
     let live = inputs.world.find(&resource.identity)?;
     let manager = inputs.owner.field_manager();
@@ -187,7 +187,7 @@ fn compared(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) -
     Some(env_secrets::compare(&inputs.world.env_values, &resource.body, live, &manager, schema, *effect))
 }
 
-/// Returns the desired fields that another field manager wrote last, and the other fields that others set.
+/// Returns the desired fields that another field manager wrote last, and the fields that only other field managers set.
 fn object_drift(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) -> FieldDrift {
     let manager = inputs.owner.field_manager();
     let live = inputs.world.find(&resource.identity).filter(|live| diff::applied_by(live, &manager));
@@ -214,7 +214,8 @@ fn object_drift(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema
     (fields, set_by_others)
 }
 
-/// Returns the fields of a GKE resource that differ from what was last set, and the entries that others added.
+/// Returns the fields of a GKE resource that differ from what was last set, and the map and list entries that the stack did not
+/// add.
 fn gke_drift(world: &World, identity: &Identity, kind: KindId, last: &Value) -> FieldDrift {
     let (Some(live), Compare::Gke(message, rules)) = (world.find(identity), &kinds::of(kind).compare) else {
         return FieldDrift::default();

@@ -29,8 +29,8 @@ impl Planner<'_> {
         blocked.map(|change| change.identity.clone()).collect()
     }
 
-    /// Returns CRDs and the controllers of custom kinds, with their RBAC and namespaces. Without them, objects that wait for a
-    /// finalizer would never be deleted, foreign ones included, and the cluster waits for what is deleted before it.
+    /// Returns CRDs and the controllers of custom kinds, with their RBAC and namespaces. Without them, objects with a finalizer
+    /// would never be deleted, foreign ones included, and the delete of the cluster waits for the deletes before it.
     pub(crate) fn deleted_with_cluster(&self) -> BTreeSet<Identity> {
         let world = self.observed.inputs.world;
         let sections = sections_with_controllers(&self.changes, world);

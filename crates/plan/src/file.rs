@@ -1,4 +1,4 @@
-//! Saved plans: a file that holds the calls, and what must still be true when it is applied.
+//! Saved plans: files with the calls of a plan, and with the live state that must be unchanged when it is applied.
 
 use std::collections::HashMap;
 
@@ -42,7 +42,7 @@ pub fn unusable_plan_file(shown: &str, why: &str) -> Diagnostic {
         .help("create it again: dask-infra plan --out FILE")
 }
 
-/// Reads a plan that [`to_bytes`] of this version has written and nobody has edited. Messages call its file `shown`.
+/// Reads a plan that [`to_bytes`] of this version wrote and that was not edited since. `shown` is the file's name in messages.
 ///
 /// # Errors
 ///
@@ -199,8 +199,8 @@ fn by_identity(plan: &Plan) -> HashMap<&Identity, &Change> {
     plan.changes.iter().rev().map(|change| (&change.identity, change)).collect()
 }
 
-/// Returns the parts of a change that a person agrees to. Left out are those that change by themselves: versions of objects, the
-/// times of writes, the rest of a deleted object, and the indices of the change in file and plan.
+/// Returns the parts of a change that a person agrees to. Parts that change by themselves are left out: versions of objects,
+/// times of writes, the body of a deleted object, and positions in the file and in the plan.
 fn relied_on(change: &Change) -> Change {
     let mut change = Change {
         location: None,
@@ -278,7 +278,7 @@ fn describe(saved: &Change, now: &Change) -> String {
     }
 }
 
-/// Returns an environment variable that had another value when the first of two plans was made.
+/// Returns an environment variable whose value has changed since the saved plan was made.
 fn other_value<'c>(saved: &'c Change, now: &Change) -> Option<&'c str> {
     let now: Vec<&Deferred> = deferred_values(now).collect();
     deferred_values(saved).find_map(|deferred| match deferred {

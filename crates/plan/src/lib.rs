@@ -82,7 +82,7 @@ pub struct Change {
     /// Digest of what the plan relies on: the uid and the compared fields. `None` if nothing was live.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
-    /// True if others created it or use it: then `destroy` needs approval by address, too.
+    /// True if it was not created by the stack, or other stacks use it, too: then `destroy` needs its approval by address.
     #[serde(default, skip_serializing_if = "kinds::json::is_false")]
     pub foreign: bool,
     /// The current owner, if it or fields of it are adopted.
@@ -212,10 +212,10 @@ impl Approval {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalVerb {
-    /// Deleting and recreating.
+    /// Replacing a resource.
     Replace,
     Delete,
-    /// Adopting what others created or apply.
+    /// Adopting a resource that the stack did not create, or fields that another field manager applies.
     #[serde(rename = "take")]
     Adopt,
     /// Changing a field whose effect is unknown.
@@ -268,10 +268,10 @@ pub struct Plan {
     pub offline: bool,
     /// All resources, including those to keep, in the order in which they are shown.
     pub changes: Vec<Change>,
-    /// Nodes of the order that replace many edges, numbered after the changes.
+    /// The barriers of the order. Each replaces many edges; their indices continue those of `changes`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub barriers: Vec<Barrier>,
-    /// The state that was compared, for the record.
+    /// The desired state that was compared with the live one; the record needs it.
     pub desired: Arc<[Resource]>,
     /// The stack file's values that the plan compared otherwise (stopped pools, capacity options), to plan again from
     /// them.
@@ -293,7 +293,7 @@ pub struct Plan {
     /// Approvals given when the plan was made.
     #[serde(rename = "allowed", default, skip_serializing_if = "Vec::is_empty")]
     pub approved: Vec<Approval>,
-    /// The limits of the plan; `None` for the whole stack.
+    /// The part of the stack that the plan is limited to; `None` for the whole stack.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partial: Option<Partial>,
     /// True if nothing of the stack is left but its record: an earlier destroy ended before it deleted the record.
@@ -314,7 +314,7 @@ pub struct Plan {
     /// The longest wait, in seconds, for an idle scheduler before workers are deleted.
     #[serde(rename = "when_idle", default, skip_serializing_if = "Option::is_none")]
     pub idle_wait_seconds: Option<u32>,
-    /// The resources that it stops and starts, and those that stay stopped.
+    /// The resources that the plan stops and starts, and those that stay stopped.
     #[serde(rename = "halts", default, skip_serializing_if = "StopState::is_none")]
     pub stop_state: StopState,
 }
@@ -329,14 +329,14 @@ pub struct Counts {
     pub replace: usize,
     /// Deletes.
     pub destroy: usize,
-    /// Left to the other stacks that use them.
+    /// Released: left to the other stacks that use them.
     pub forget: usize,
     /// Checks to run.
     pub run: usize,
 }
 
 impl Change {
-    /// Returns true if it is kept, may be half created, and is waited for because of that.
+    /// Returns true if it is kept and apply waits for it, because an earlier apply may have left it half created.
     pub fn is_waited_for(&self) -> bool {
         let waits = |step: &Step| matches!(step, Step::Await(wait) if wait.until == Until::Ready);
         self.action == Action::Keep && self.steps.iter().any(waits)
@@ -377,7 +377,7 @@ impl Plan {
         kinds::kubernetes::flex_start::flex_start_pools(pools)
     }
 
-    /// Returns the indices of the changes that one of them waits for, without the barriers between.
+    /// Returns the indices of the changes that `change` waits for, directly or through barriers.
     pub fn predecessors<'p>(&'p self, change: &'p Change) -> impl Iterator<Item = usize> + 'p {
         let count = self.changes.len();
         change
@@ -399,7 +399,7 @@ impl Plan {
             && !self.changes.iter().any(Change::is_waited_for)
     }
 
-    /// Returns the known part of the price of everything; `None` if no pool's price is known.
+    /// Returns the hourly price of the stack as far as prices are known; `None` if no price is known.
     pub fn cost(&self) -> Option<Cost> {
         self.hourly.as_ref().filter(|hourly| !hourly.pools.is_empty()).map(|hourly| hourly.whole)
     }
@@ -421,7 +421,7 @@ impl Plan {
         self.notes.iter().filter(unready).map(|note| &note.address)
     }
 
-    /// Returns true if a resource of the stack is outside of the limits of the plan.
+    /// Returns true if `--target` or `--exclude` leaves a resource of the stack out of the plan.
     pub fn leaves_out(&self, identity: &Identity) -> bool {
         let left_out = self.partial.iter().flat_map(|partial| &partial.left_out);
         left_out.into_iter().any(|(_, other)| other == identity)
@@ -469,7 +469,7 @@ impl Plan {
         approvals.filter(|approval| known.insert(*approval)).cloned().collect()
     }
 
-    /// Returns the approval to delete, with their cluster, foreign objects that could not be listed: `delete:others.unseen`.
+    /// Returns the approval to delete foreign objects that could not be listed, with their cluster: `delete:others.unseen`.
     fn approval_for_unlisted_foreign(&self) -> Option<NeededApproval> {
         let unseen = self.notes.iter().any(|note| note.code == Code::ForeignUnlisted.as_str());
         let own = Approval { verb: ApprovalVerb::Delete, address: Address::new("others.unseen") };
@@ -481,7 +481,7 @@ impl Plan {
         self.changes.iter().filter(|change| !change.foreign).map(|change| change.address.section()).collect()
     }
 
-    /// Returns the approvals that a change needs. `own`: sections that own a changed resource.
+    /// Returns the approvals that a change needs. `own` are the sections with at least one changed resource.
     fn approvals_of(&self, change: &Change, own: &BTreeSet<&str>) -> Vec<NeededApproval> {
         let doubtful = change.reasons.iter().any(Reason::has_unclear_owner);
         let whole = self.mode == Mode::Destroy
@@ -491,8 +491,10 @@ impl Plan {
         // `stop` asks for that, and its `yes` is the approval.
         let stopped = self.stop_state.is_stop() && change.stops();
         let left = change.reasons.iter().any(Reason::needs_no_own_approval);
-        let implied =
-            whole || stopped || left || kinds::kubernetes::check::is_pod(&change.identity, &change.address);
+        let implied = whole
+            || stopped
+            || left
+            || kinds::kubernetes::check::is_leftover_pod(&change.identity, &change.address);
         let verb = match change.action {
             Action::Replace if change.reasons.iter().any(Reason::loses_no_data) => None,
             Action::Replace => Some(ApprovalVerb::Replace),

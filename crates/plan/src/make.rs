@@ -78,7 +78,7 @@ pub fn drop_unused_managed_fields(world: &mut World, mode: Mode, external: &[Ext
 /// Returns the plan, or all errors, sorted by their position in the file.
 pub fn plan(mut inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
     let (file, hourly) = (Arc::clone(&inputs.desired), inputs.hourly.clone());
-    fallback::apply_fallback(&mut inputs);
+    fallback::use_current_options(&mut inputs);
     keep_live_defaults(&mut inputs);
     let mut inputs = stop::apply_stops(inputs)?;
     if !Arc::ptr_eq(&file, &inputs.desired) {

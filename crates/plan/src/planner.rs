@@ -1,4 +1,4 @@
-//! A plan in the making: the changes that are proposed so far, and the notes on them.
+//! A plan that is being computed: the changes proposed so far, and the notes on them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,7 @@ impl Selected {
     }
 }
 
-/// A plan in the making.
+/// A plan that is being computed.
 pub(crate) struct Planner<'a> {
     pub(crate) observed: Observed<'a>,
     pub(crate) changes: Vec<Change>,
@@ -44,7 +44,7 @@ pub(crate) struct Planner<'a> {
     pub(crate) notes: Vec<Note>,
     /// True if the GKE cluster is created or recreated, so that nothing in it exists afterward.
     pub(crate) cluster_is_new: bool,
-    /// Live resources that are deleted with their parent, and created again.
+    /// Live resources that are deleted with their parent and then recreated.
     pub(crate) recreated_with_parent: BTreeSet<Identity>,
     /// Desired resources that do not exist and are not created.
     pub(crate) not_created: BTreeSet<Identity>,

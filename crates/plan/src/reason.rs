@@ -18,29 +18,29 @@ pub enum Reason {
     WouldBeAdopted,
     /// Other stacks use it, and this one joins them.
     Shared(OtherStacks),
-    /// The live resource is being deleted.
+    /// Somebody has already deleted the live resource, and it is terminating.
     BeingDeleted,
     /// It is deleted with its parent and desired again.
     RecreatedWith(Address),
-    /// It may run once only, and it is unknown whether it has.
+    /// It is a run-once resource, and it is unknown if it has run.
     MayHaveRun(RunUnknown),
-    /// GKE reports the status ERROR for a pool or a cluster; its conditions.
+    /// GKE reports the status ERROR for a pool or a cluster, with these conditions.
     InError {
         conditions: String,
     },
-    /// Objects that an operator created for it are lost, or too many.
+    /// Objects that an operator creates for it are missing or surplus.
     #[serde(rename = "amiss")]
     Defect(String),
     CreatedWithCluster,
     DeletedWithCluster,
     DeletedWith(Address),
-    /// Deleted with its parent, although other stacks use it.
+    /// It is deleted with its parent, although other stacks use it, too.
     TakenFromUsers {
         #[serde(rename = "users")]
         other_stacks: OtherStacks,
         with: Parent,
     },
-    /// Only this stack's ownership ends.
+    /// It is released: only this stack's ownership ends.
     Released(OtherStacks),
     /// The file says that it is managed elsewhere.
     #[serde(rename = "handed_over")]
@@ -53,17 +53,17 @@ pub enum Reason {
     /// It is foreign, and is deleted with its parent.
     #[serde(rename = "stranger")]
     ForeignIn(Parent),
-    /// A foreign namespace that is deleted with the cluster, some of what is in it, and how much more.
+    /// A foreign namespace that is deleted with the cluster: some of its objects, and the number of the remaining ones.
     #[serde(rename = "strangers_home")]
     ForeignNamespace {
         named: Vec<String>,
         more: usize,
     },
-    /// Others attached it to a DaskCluster that is deleted.
+    /// It is foreign, and attached to a DaskCluster that is deleted.
     AttachedTo {
         cluster: String,
     },
-    /// Foreign work in a queue that is deleted, and whether it runs.
+    /// Foreign work in a queue that is deleted.
     InQueue {
         queue: String,
         admitted: bool,
@@ -71,27 +71,27 @@ pub enum Reason {
     NoLongerInFile,
     /// Its section is in the file, and no longer creates it.
     NoLongerInSection,
-    /// A request ended before its workers were created.
+    /// The request ended before its workers were created, so it is made again.
     #[serde(rename = "asked_again")]
     RequestedAgain {
         end: String,
     },
-    /// The deleted workers used the nodes of a request, and new workers follow.
+    /// The deleted workers used up the nodes of a request; the new workers need a new one.
     #[serde(rename = "nodes_used")]
     NodesConsumed,
-    /// A request for the nodes of deleted workers, or its PodTemplate.
+    /// It is a request for nodes whose workers are deleted, or the PodTemplate of such a request.
     #[serde(rename = "of_workers_before")]
     FormerWorkersRequest,
-    /// The PodTemplate of a request that is kept.
+    /// It is the PodTemplate of a request that is kept.
     #[serde(rename = "named_by_request")]
     TemplateOfKeptRequest,
-    /// The pod of a check that was interrupted.
+    /// It is the pod of a check that was interrupted.
     LeftByEarlierRun,
-    /// A foreign Dask object cannot live without the operator.
+    /// It belongs to the Dask operator, which a foreign Dask object still needs.
     OperatorNeeded {
         by: String,
     },
-    /// The namespace of an operator that stays.
+    /// It is the namespace of an operator that stays.
     HoldsNeededOperator {
         by: String,
     },
@@ -107,11 +107,11 @@ pub enum Reason {
     RetriesCapacity {
         on: String,
     },
-    /// An apply ended before it could go on with the next option: nothing ever ran on it.
+    /// An apply was interrupted before it could try the next option: nothing has ever run on this pool.
     NoMachines {
         by: String,
     },
-    /// No process of a Dask cluster on hosts runs: it did not start, or has ended.
+    /// No process of the Dask cluster runs on its hosts: they did not start, or have ended.
     NothingRuns,
     /// The file no longer has the option that it was created by.
     #[serde(rename = "other_ways")]
@@ -127,7 +127,7 @@ pub enum Reason {
     /// A check runs again because something that it depends on changes.
     #[serde(rename = "disturbed")]
     DependencyChanged(Address, Action),
-    /// The text of the check is not the one that passed.
+    /// The check has changed since it passed.
     CheckChanged,
     NotPassed,
     /// No record is kept if the stack manages nothing.
@@ -139,7 +139,7 @@ pub enum Reason {
 #[serde(transparent)]
 pub struct OtherStacks(pub Vec<String>);
 
-/// Reasons why it is unknown whether something has run.
+/// Reasons why it is unknown if a run-once resource has run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunUnknown {
@@ -147,7 +147,7 @@ pub enum RunUnknown {
     RecordMissing,
 }
 
-/// Parents that are deleted together with foreign resources in them.
+/// Parents whose deletion deletes foreign resources, too.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Parent {

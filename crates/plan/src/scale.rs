@@ -1,4 +1,4 @@
-//! Plans a change of the live replicas of one resource, and of nothing else.
+//! Plans a change of one resource's live replica count, and nothing else.
 
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ use model::resource::{Effect, FieldChange, Identity, ObjectId, Resource, Step};
 #[derive(Clone, Copy, Debug)]
 pub struct ScaleRequest<'a> {
     pub address: &'a Address,
-    /// Where and by whom the count is set, according to the stack file.
+    /// The fields with the count, and the owner of the count according to the stack file.
     pub target: &'a ScaleTarget,
     /// The new count.
     pub replicas: u32,
@@ -35,7 +35,7 @@ pub struct ScaleRequest<'a> {
 ///
 /// # Errors
 ///
-/// The resource is not live, others own it, or something else sets its replica count.
+/// The resource is not live, is not managed by this stack, or something else sets its replica count.
 pub fn scale(inputs: Inputs, request: &ScaleRequest<'_>) -> Result<Plan, Vec<Diagnostic>> {
     let mut planner = Planner::new(&inputs);
     planner.check_readable();
@@ -221,7 +221,7 @@ impl Planner<'_> {
         Ok(found)
     }
 
-    /// Returns the steps of the kind after the calls that write the count, with GKE's own call for pools and the wait for all.
+    /// Returns the calls that write the count (for pools, GKE's own call), followed by the kind's steps, such as the wait.
     /// Returns the deleted workers, too.
     fn scale_steps(
         &self,
@@ -259,7 +259,7 @@ impl Planner<'_> {
         (steps, goes)
     }
 
-    /// Notes the owner of the count from now on, if the stack file does not have it.
+    /// Adds a note on who owns the count from now on, unless the stack file or an autoscaler has it.
     fn note_owner(&mut self, resource: &Resource, request: &ScaleRequest<'_>) {
         let ScaleTarget { origin: place, replica_owner: number, unit, .. } = request.target;
         let (code, message) = match number {

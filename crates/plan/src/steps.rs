@@ -28,13 +28,13 @@ struct StepContext<'a> {
     inline: Option<&'a Resource>,
     /// True if the cluster is deleted or replaced, with its contents.
     cluster_is_deleted: bool,
-    /// Resources that need no delete of their own before the cluster is deleted.
+    /// Resources that are deleted with the cluster and need no delete of their own.
     with_cluster: BTreeSet<Identity>,
     /// Namespaces and CRDs that are replaced: their contents are deleted before their own change begins.
     replaced_parents: Vec<&'a Identity>,
-    /// The zones of pools whose number is set.
+    /// The zones of each pool whose number of nodes is set, keyed by the index of its change.
     zones: &'a BTreeMap<usize, Vec<String>>,
-    /// Durations, in seconds, of earlier creates.
+    /// Seconds that earlier creates of a resource took.
     took: BTreeMap<&'a Identity, u32>,
 }
 
@@ -132,7 +132,7 @@ impl<'a> StepContext<'a> {
         }
     }
 
-    /// Returns true if the server deletes it with something else that is deleted.
+    /// Returns true if the server deletes its resource together with another deleted resource.
     fn is_deleted_with(&self, change: &Change) -> bool {
         match (&change.identity, change.action) {
             (Identity::NodePool { .. }, Action::Delete) => self.cluster_is_deleted,
@@ -143,7 +143,7 @@ impl<'a> StepContext<'a> {
         }
     }
 
-    /// Returns true if the server deletes it with a parent that is replaced before it: it is then created, and not deleted.
+    /// Returns true if the server has already deleted its resource with a replaced parent. The change then only creates it.
     fn is_deleted_before(&self, change: &Change) -> bool {
         let held = |parent: &&Identity| cascade::cascade_reason(parent, &change.identity).is_some();
         change.action == Action::Replace && self.replaced_parents.iter().any(held)
@@ -209,7 +209,7 @@ fn waits_until_idle(steps: &[Step]) -> Option<Reason> {
     }
 }
 
-/// Returns for each change and barrier whether a change that is not kept waits for it.
+/// Returns for each change and barrier true if a change other than Keep waits for it.
 fn followed(changes: &[Change], barriers: &[Barrier]) -> Vec<bool> {
     let mut followed = vec![false; changes.len() + barriers.len()];
     let acts = changes.iter().filter(|change| change.action != Action::Keep);

@@ -1,5 +1,5 @@
-//! Stops and starts: `stop` deletes or empties resources for now, and `start` restores them. The file stays as it is. The record
-//! says what is stopped, by whom and since when, and every plan respects that.
+//! Stopping and starting: `stop` deletes resources or scales them to zero, and `start` restores them. Neither changes the stack
+//! file. The record says what is stopped, by whom and since when. Every plan leaves stopped resources stopped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::{
     propose::select,
 };
 use kinds::dask;
-use kinds::dask::expiry::Cause;
+use kinds::dask::expiry::ExpiryCause;
 use kinds::kind::StopEffect;
 use kinds::scope::POOL_LABEL;
 use model::address::{Address, FieldPath};
@@ -125,8 +125,8 @@ fn previous_stops(desired: &[Resource], external: &[External], world: &World) ->
     PreviousStops { stopped, starting }
 }
 
-/// Returns new resources of a stopped section or pool. They are stopped, too: an edit of a stopped section creates
-/// nothing that costs money, and nothing waits for a stopped pool.
+/// Returns new resources of a stopped section or on a stopped pool. They count as stopped, too. So an edit of a stopped section
+/// creates nothing that costs money, and nothing waits for a stopped pool.
 fn newly_stopped_with(
     stopped: &Stopped,
     desired: &[Resource],
@@ -220,7 +220,7 @@ fn without_pool_price(mut hourly: Hourly, pool: &Address) -> Hourly {
     hourly
 }
 
-/// Returns the resources to stop: those that are named and can be stopped, what runs on them, and their parts.
+/// Returns the resources to stop: the named ones that can be stopped, the resources that run on them, and their parts.
 fn resources_to_stop(inputs: &Inputs<'_>) -> Result<Vec<Resource>, Vec<Diagnostic>> {
     let all: Vec<&Resource> = inputs.desired.iter().collect();
     let addresses: Vec<&Address> = all.iter().map(|resource| &resource.address).collect();
@@ -292,7 +292,7 @@ fn not_stoppable(typed: &str, addresses: &[&Address], indices: &[usize], inputs:
     problem.at(inputs.sources.span(&section), "requested").help(stoppable(inputs))
 }
 
-/// Returns true if `stop` affects a resource. A job that has ended, or never ran, is not stopped: it would run again.
+/// Returns true if `stop` affects a resource. A job that has ended or has never run is not affected: `start` would run it again.
 fn can_stop(resource: &Resource, inputs: &Inputs<'_>) -> bool {
     let world = inputs.world;
     let recorded = inputs.previous_stops.stopped.contains_key(&resource.identity);
@@ -320,9 +320,8 @@ fn requires(one: &Resource, other: &Resource) -> bool {
     attached && of_it || other.origin.contains(&one.origin)
 }
 
-/// Returns true if `one` stops with `other`: if it [`requires`] it, or uses the nodes of the request that `other` is.
-/// With a pool, a request for its nodes stops, too, and a Job with live pods on it, because it counts their loss as
-/// failures.
+/// Returns true if `one` stops with `other`: if it [`requires`] it, or uses the nodes of the request that `other` is. A request
+/// for a pool's nodes stops with the pool. So does a Job with live pods on it, because it counts lost pods as failures.
 fn stops_with(one: &Resource, other: &Resource, all: &[&Resource], world: &World) -> bool {
     let Some(pool) = other.identity.pool() else {
         return requires(one, other) || provisioning::uses(one, other);
@@ -359,8 +358,8 @@ fn names_a_pool(body: &Value) -> bool {
     }
 }
 
-/// Returns the addresses that `start` restores: stopped resources, those that an interrupted `start` had begun with, and Dask
-/// clusters that were deleted by their time limit and not recreated.
+/// Returns the addresses that `start` can restore: stopped resources, resources that an interrupted `start` began to restore, and
+/// Dask clusters that were deleted by their time limit and not recreated.
 pub fn startable<'r>(desired: &'r [Resource], external: &[External], world: &World) -> Vec<&'r Address> {
     let Some(record) = &world.record else { return Vec::new() };
     let before = previous_stops(desired, external, world);
@@ -388,7 +387,7 @@ impl<'a> Inputs<'a> {
         self.stop_state.stopped.get(identity)
     }
 
-    /// Returns why a stopped resource is deleted: the record says so, or this plan stops it.
+    /// Returns the reason to delete a stopped resource: the record has it as stopped, or this plan stops it.
     fn stopped_why(&self, identity: &Identity, stop: &Stop) -> Reason {
         match self.previous_stops.stopped.contains_key(identity) {
             true => Reason::Stopped(stop.clone()),
@@ -460,7 +459,7 @@ impl Planner<'_> {
         self.notes.extend(notes);
     }
 
-    /// Notes a new time limit of an existing cluster: the time before counts, too.
+    /// Adds a note on a new time limit of an existing cluster: the time that the cluster has already lived counts.
     pub(crate) fn note_expiry(&mut self) {
         let inputs = self.observed.inputs;
         if !inputs.desired.iter().any(|resource| resource.kind == KindId::DaskExpiry) {
@@ -480,11 +479,11 @@ impl Planner<'_> {
                 let made = live["metadata"]["creationTimestamp"].as_str();
                 let made = made.map(|made| format!(", {made}")).unwrap_or_default();
                 let from = match cause {
-                    Cause::IdleStop => "the moment when its work ended".to_owned(),
-                    Cause::Ttl if dask::expiry::is_of_queue(job) => {
+                    ExpiryCause::IdleStop => "the moment when its work ended".to_owned(),
+                    ExpiryCause::Ttl if dask::expiry::is_of_queue(job) => {
                         "the moment when its queue admitted it".to_owned()
                     }
-                    Cause::Ttl => format!("its creation{made}"),
+                    ExpiryCause::Ttl => format!("its creation{made}"),
                 };
                 let message = format!(
                     "its {} of {after} counts from {from}: if that is over, it is deleted within minutes",
@@ -507,12 +506,12 @@ impl Planner<'_> {
 }
 
 impl Change {
-    /// Returns true if it stops a resource: deletes it, or scales a pool to zero nodes.
+    /// Returns true if the change stops its resource: deletes it, or scales a pool to zero nodes.
     pub fn stops(&self) -> bool {
         self.reasons.iter().any(|reason| matches!(reason, Reason::Stopped(_) | Reason::WillBeStopped))
     }
 
-    /// Returns true if it scales a stopped pool to zero nodes, and the pool stays.
+    /// Returns true if the change stops its pool by scaling it to zero nodes.
     pub(crate) fn scales_to_zero(&self) -> bool {
         matches!(self.identity, Identity::NodePool { .. }) && self.action == Action::Update && self.stops()
     }

@@ -2,10 +2,10 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-/// Turns the durations of the real service into those of the sandbox.
+/// Converts durations of the real service into durations in the sandbox.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
-    /// How many real seconds pass in one second of the sandbox's clock.
+    /// The number of seconds of the real service that pass in one second of the sandbox.
     pub time_scale: f64,
 }
 
@@ -16,13 +16,13 @@ impl Default for Scale {
 }
 
 impl Scale {
-    /// Returns how long `seconds` of the real service last here. A scale that is not a positive number counts as 1.
+    /// Returns how long `seconds` of the real service take in the sandbox. A scale that is not a positive number counts as 1.
     pub fn real(&self, seconds: f64) -> SignedDuration {
         let scale = if self.time_scale.is_finite() && self.time_scale > 0.0 { self.time_scale } else { 1.0 };
         SignedDuration::try_from_secs_f64((seconds / scale).max(0.0)).unwrap_or(SignedDuration::MAX)
     }
 
-    /// The moment `seconds` of the real service after `start`; the end of time when that is out of range.
+    /// Returns the moment `seconds` of the real service after `start`; the last representable moment if that is out of range.
     pub fn after(&self, start: Timestamp, seconds: f64) -> Timestamp {
         start.checked_add(self.real(seconds)).unwrap_or(Timestamp::MAX)
     }

@@ -1,5 +1,4 @@
-//! How the Kubernetes API of one cluster reaches its state: under the sandbox's one lock, stored before the
-//! answer leaves.
+//! Access of one cluster's Kubernetes API to its state: under the sandbox's single lock, and stored before the response is sent.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -18,15 +17,15 @@ pub struct ClusterAccess {
 }
 
 impl ClusterAccess {
-    /// The cluster of this id.
+    /// Creates the access to the cluster with this id.
     pub fn new(sandbox: Sandbox, id: ClusterId) -> Self {
         Self { sandbox, id }
     }
 }
 
 impl Access for ClusterAccess {
-    /// A cluster that has just been deleted looks empty, and what is written to it is lost with it. A write
-    /// that cannot be stored ends the sandbox with the next tick; what this request saw is in memory.
+    /// A cluster that has just been deleted looks empty, and writes to it are lost. A write that cannot be stored ends the
+    /// sandbox at the next tick; until then it is only in memory.
     fn with<R>(&self, f: impl FnOnce(&mut Cluster, Timestamp) -> R) -> R {
         let now = self.sandbox.now();
         self.sandbox.change_anyway(|state| match state.clusters.get_mut(&self.id) {
@@ -39,7 +38,7 @@ impl Access for ClusterAccess {
         self.sandbox.shared.changes.subscribe()
     }
 
-    /// The version of the control plane that GKE tells.
+    /// Returns the version of the control plane that GKE reports.
     fn git_version(&self) -> String {
         let state = self.sandbox.lock();
         let cluster = state.gke.cluster(&self.id);

@@ -14,25 +14,25 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use super::error::SandboxError;
 
-/// Names the process that serves a folder.
+/// The file that names the process that serves a folder.
 pub(super) const SERVED: &str = "serve.json";
 
-/// The lock of a folder; gone with this value, or with the process.
+/// The lock of a folder; released when this value is dropped or the process ends.
 #[derive(Debug)]
 pub(super) struct Lock {
     file: File,
 }
 
 impl Drop for Lock {
-    /// A child that another thread is just starting has a copy of the open file until it becomes its program, and with it the
-    /// lock, were it only closed here.
+    /// Unlocks explicitly, because closing the file is not enough: a child process that another thread is starting has a copy of
+    /// the open file until it executes its program, and would keep the lock.
     fn drop(&mut self) {
         let _ = self.file.unlock();
     }
 }
 
 impl Lock {
-    /// Makes the folder when there is none, and takes its lock. The file holds the number of the process.
+    /// Creates the folder if it does not exist, and takes its lock. The lock file contains the process ID.
     pub fn take(dir: &Path) -> Result<Self, SandboxError> {
         if fs::symlink_metadata(dir).is_ok_and(|found| found.is_symlink()) {
             return Err(SandboxError::Link { dir: dir.to_owned() });
@@ -105,22 +105,23 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// The process that wrote its number into the lock.
+/// Returns the ID of the process that wrote it into the lock file.
 fn holder(path: &Path) -> Option<u32> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// The process that says it serves the folder.
+/// Returns the ID of the process that claims to serve the folder.
 fn serving_process(dir: &Path) -> Option<u32> {
     let text = fs::read_to_string(dir.join(SERVED)).ok()?;
     let value: serde_json::Value = serde_json::from_str(&text).ok()?;
     u32::try_from(value["pid"].as_u64()?).ok()
 }
 
-/// In the folder: what clients must know of a sandbox that stands before a real API server.
+/// The file in the folder with the token that clients of a sandbox with a real API server must send.
 pub const TOKEN: &str = "access-token";
 
-/// The token of a folder, made when there is none: kubeconfigs outlive the process that wrote them.
+/// Returns the token of a folder, created if it does not exist. It is kept because kubeconfigs outlive the process that wrote
+/// them.
 pub(super) fn token(dir: Option<&Path>) -> Result<String, SandboxError> {
     let is_token = |text: &str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let file = dir.map(|dir| dir.join(TOKEN));
@@ -160,7 +161,8 @@ impl Authority {
         make().map_err(|error| SandboxError::io("make a certificate authority", error))
     }
 
-    /// The one of the folder, made when there is none: kubeconfigs outlive the process that wrote them.
+    /// Returns the certificate authority of the folder, created if it does not exist. It is kept because kubeconfigs outlive the
+    /// process that wrote them.
     pub fn kept_in(dir: &Path) -> Result<Self, SandboxError> {
         let (certificate, key) = (dir.join("ca.pem"), dir.join("ca.key"));
         if let (Ok(certificate), Ok(key)) = (fs::read_to_string(&certificate), fs::read_to_string(&key)) {
@@ -172,12 +174,12 @@ impl Authority {
         Ok(made)
     }
 
-    /// The certificate, PEM.
+    /// Returns the certificate of the authority, as PEM.
     pub fn certificate(&self) -> &str {
         &self.certificate
     }
 
-    /// Returns the TLS settings of a listener on loopback: a certificate for `127.0.0.1` and `localhost`, new each time.
+    /// Returns the TLS settings of a listener on loopback: a new certificate for `127.0.0.1` and `localhost`.
     pub fn server(&self) -> Result<Arc<rustls::ServerConfig>, SandboxError> {
         let failed = |error: &dyn std::fmt::Display| SandboxError::io("make a server certificate", error);
         let (leaf, key) = self.leaf().map_err(|error| failed(&error))?;
@@ -209,7 +211,7 @@ impl Authority {
     }
 }
 
-/// Makes a folder, when there is none, that nobody else can look into.
+/// Creates a folder, if it does not exist, that only this user can read.
 fn make_private_folder(dir: &Path) -> std::io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
@@ -221,7 +223,7 @@ fn make_private_folder(dir: &Path) -> std::io::Result<()> {
     builder.create(dir)
 }
 
-/// Writes a file that nobody else can read, whole or not at all. A link in its place is replaced, not followed.
+/// Writes, atomically, a file that only this user can read. A symbolic link in its place is replaced, not followed.
 pub fn write_private(path: &Path, text: &str) -> Result<(), SandboxError> {
     let folder = path.parent().unwrap_or(Path::new("."));
     // It is 0600 from the start.

@@ -1,10 +1,10 @@
-//! Errors around the state.
+//! Errors of opening, storing and serving a sandbox.
 
 use std::path::PathBuf;
 
 use super::faults::mistakes::Mistakes;
 
-/// Errors around the state.
+/// Errors of opening, storing and serving a sandbox.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SandboxError {
     /// The state file cannot be used.
@@ -23,12 +23,12 @@ pub enum SandboxError {
         /// The reason why the write failed.
         cause: String,
     },
-    /// Another process has the folder.
+    /// Another process uses the folder.
     #[error("{} is in use by another sandbox{}; stop it or choose another folder", dir.display(), by(*pid))]
     InUse {
         /// The folder.
         dir: PathBuf,
-        /// The process that serves it, when it says so.
+        /// The ID of that process, if known.
         pid: Option<u32>,
     },
     /// The API server to put behind the clusters cannot be used.
@@ -46,16 +46,16 @@ pub enum SandboxError {
         /// The folder.
         dir: PathBuf,
     },
-    /// The folder is a link: what it leads to may be anything.
+    /// The folder is a symbolic link, which is refused because it may point anywhere.
     #[error("{} is a link; name the folder that it leads to, if it is for a sandbox", dir.display())]
     Link {
         /// The link.
         dir: PathBuf,
     },
-    /// The file of faults is wrong.
+    /// The faults file has mistakes.
     #[error("{0}")]
     Faults(Box<Mistakes>),
-    /// The clusters of a folder were made with another kind of API server.
+    /// The clusters of the folder were created with another kind of API server.
     #[error("{0}")]
     OtherBacking(&'static str),
     /// A file of the folder, a socket or a certificate could not be made.

@@ -1,7 +1,7 @@
-//! Before the served APIs: only programs of this machine are answered. A web page that a browser shows can send
-//! requests to loopback, too, and reaches it by a name of its own (DNS rebinding); it cannot leave out `Origin`, nor
-//! choose `Host`, nor send JSON without asking first. With a real API server behind it, only who knows the token of the
-//! sandbox's folder is answered: its rights are not those of everybody on the machine.
+//! A layer before the served APIs that answers only programs on this machine. A web page in a browser can also send requests to
+//! loopback, and reach it by its own name (DNS rebinding). But it cannot omit `Origin`, choose `Host`, or send JSON without a
+//! preflight request. With a real API server behind the sandbox, clients must also send the token of the sandbox's folder,
+//! because not every user of the machine may use that server.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use tower::ServiceExt as _;
 
 use super::faults::Side;
 
-/// The router behind the guard; `token` is what every request must carry.
+/// Returns the router with the guard before it. If `token` is set, every request must carry it.
 pub fn around(side: Side, token: Option<Arc<str>>, inner: Router) -> Router {
     Router::new().fallback(move |request: Request<Body>| {
         let (inner, token) = (inner.clone(), token.clone());
@@ -49,7 +49,7 @@ fn refusal(side: Side, token: Option<&str>, request: &Request<Body>) -> Option<(
     None
 }
 
-/// Returns true if the only `Host` of the request is a loopback name. The port is free: it may be forwarded.
+/// Returns true if the only `Host` of the request is a loopback name. Any port is allowed, because it may be forwarded.
 fn is_here(headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(header::HOST).iter();
     let (host, more) = (hosts.next(), hosts.next());
@@ -73,7 +73,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
 }
 
-/// In the shape of the API's own errors, so that clients show the reason.
+/// Returns a refusal in the format of the API's own errors, so that clients show the reason.
 fn refuse(side: Side, status: StatusCode, why: &str) -> Response<Body> {
     let code = status.as_u16();
     let unknown = status == StatusCode::UNAUTHORIZED;

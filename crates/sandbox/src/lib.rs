@@ -1,5 +1,5 @@
-//! The sandbox: GKE and the Kubernetes clusters it makes, in this process. It shares no rules with the
-//! engine, so one mistake cannot hide in both.
+//! The sandbox: an imitation of GKE and of the Kubernetes clusters it creates, in this process. It shares no rules with the rest
+//! of the program, so one mistake cannot hide in both.
 
 pub mod backing;
 mod clock;

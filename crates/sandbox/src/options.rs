@@ -1,4 +1,4 @@
-//! How a sandbox is opened.
+//! The options of a sandbox.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,48 +13,48 @@ use super::faults::mistakes::Mistakes;
 use super::gke::{Quota, Stockout, operations};
 use super::kube::run::Scripts;
 
-/// The file of faults of a folder, when no other one is named.
+/// The default name of the faults file in a sandbox folder.
 const FAULTS: &str = "faults.toml";
 
-/// Where the time comes from.
+/// The source of the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Clock {
-    /// The machine's clock, and what [`Sandbox::advance`] has added to it.
+    /// The machine's clock, plus the time that [`Sandbox::advance`] has added.
     #[default]
     System,
     /// Starts at this moment and moves by [`Sandbox::advance`] only.
     Manual(Timestamp),
 }
 
-/// How to open a sandbox.
+/// The options with which a sandbox is opened.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Where to keep the state; in memory only when unset.
+    /// The folder of the state; if unset, the state is only in memory.
     pub dir: Option<PathBuf>,
-    /// How fast time runs; 60 makes a cluster in seconds.
+    /// The speed of time; 60 creates a cluster in seconds.
     pub scale: Scale,
-    /// Quotas of regions and of projects.
+    /// The quotas of every region and every project.
     pub gke_quota: Quota,
-    /// Scripted shortages of machines. Failures that they caused in an earlier run of the folder count.
+    /// Scripted shortages of machines. Failures in earlier runs of the folder count.
     pub stockouts: Vec<Stockout>,
-    /// Rules for requests; likewise.
+    /// Scripted faults of requests. Failures in earlier runs of the folder count.
     pub requests: Vec<Rule>,
-    /// How long GKE's operations take, in seconds of the real service, where it is not the usual time.
+    /// The durations of GKE's operations that differ from the usual ones, in seconds of the real service.
     pub operation_seconds: BTreeMap<operations::Kind, f64>,
     /// True if every running cluster has the status `DEGRADED`, although it answers requests.
     pub degraded: bool,
-    /// A file with more of these; without it `faults.toml` in `dir`, when there is one.
+    /// A file with more of these faults; if unset, `faults.toml` in `dir`, if it exists.
     pub faults: Option<PathBuf>,
     /// Scripted faults inside the clusters.
     pub scripts: Scripts,
-    /// Where the time comes from.
+    /// The source of the time.
     pub clock: Clock,
-    /// Puts the API server of this kubeconfig, on loopback, behind the one cluster that there can be then.
-    /// Only a served sandbox can.
+    /// The kubeconfig of a real API server on loopback, which becomes the API server of the cluster. There can be only one
+    /// cluster then. Only for a served sandbox.
     pub kubernetes: Option<PathBuf>,
 }
 
-/// Adds the faults of the file. The options' own values (flags) take precedence.
+/// Adds the faults of the faults file. The options' own values (from flags) take precedence.
 ///
 /// # Errors
 /// The file cannot be read, or what is wrong with it.

@@ -1,5 +1,5 @@
-//! The sandbox's state on disk: one redb file of JSON entries, written in one transaction for each request
-//! or tick, before its answer leaves. A killed process loses nothing that anybody was told.
+//! The sandbox's state on disk: one redb file of JSON entries, written in one transaction for each request or tick, before the
+//! response is sent. A killed process loses nothing that a client has seen.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -14,23 +14,23 @@ use serde_json::Value;
 use super::error::SandboxError;
 
 const TABLE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("state");
-/// Says how the entries are written; a number that this program does not know is refused.
+/// The key of the format version. An unknown version is refused.
 const FORMAT_KEY: &str = "format";
 const FORMAT: u64 = 1;
 const FILE: &str = "sandbox.redb";
 
-/// Nothing that a sandbox counts comes this far. A number above it is damage, and would overflow when it goes on.
+/// The maximum of every counter. A larger number means that the file is damaged, and could overflow.
 pub const MOST: u64 = 1 << 62;
 
-/// A counter of an entry.
+/// Deserializes a counter of an entry, at most [`MOST`].
 pub fn counter<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     let counted = u64::deserialize(from)?;
     let wrong = || serde::de::Error::custom(format!("nothing has been counted up to {counted}"));
     if counted <= MOST { Ok(counted) } else { Err(wrong()) }
 }
 
-/// Items with a name each that stays the same for as long as the item does: what has been counted is counted
-/// under it, whatever the order of the file and the number of processes that read it.
+/// Gives each item a name that follows from its content. Counts are stored under the name, so they do not depend on the order in
+/// the file or on the process.
 pub fn named<T: Serialize>(items: Vec<T>) -> Vec<(String, T)> {
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();
     let name = |item: T| {
@@ -43,14 +43,14 @@ pub fn named<T: Serialize>(items: Vec<T>) -> Vec<(String, T)> {
     items.into_iter().map(name).collect()
 }
 
-/// The open file.
+/// The open state file.
 #[derive(Debug)]
 pub struct Store {
     database: Closing,
     path: PathBuf,
 }
 
-/// redb writes when it is dropped.
+/// The database, closed with care: redb writes when it is dropped.
 #[derive(Debug)]
 struct Closing(Option<Database>);
 
@@ -70,11 +70,11 @@ impl Drop for Closing {
     }
 }
 
-/// An entry to write, or to forget.
+/// A change of an entry: its key and new value; `None` deletes it.
 pub type Change = (String, Option<Value>);
 
 impl Store {
-    /// Opens the file in `dir`, made when there is none, and gives its entries.
+    /// Opens the file in `dir`, created if it does not exist, and returns its entries.
     pub fn open(dir: &Path) -> Result<(Self, Vec<(String, Value)>), SandboxError> {
         let path = dir.join(FILE);
         let unreadable = |cause: String| SandboxError::Unreadable { path: path.clone(), cause };
@@ -147,8 +147,8 @@ impl Store {
     }
 }
 
-/// Runs what redb panics in when its file is damaged in places that it has no checksums of, and keeps the panic from the
-/// terminal. Source: a fuzzer of the file on redb 4.4.
+/// Runs a redb call that may panic if the file is damaged in parts without checksums, returns the panic as an error, and keeps
+/// its message off the terminal. Source: a fuzzer of the file on redb 4.4.
 fn caught<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     thread_local!(static SILENT: Cell<bool> = const { Cell::new(false) });
     static HOOK: Once = Once::new();
@@ -166,7 +166,7 @@ fn caught<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     ran.unwrap_or_else(|_| Err("it is damaged".to_owned()))
 }
 
-/// Makes the file under another name first, so that a killed process leaves it whole or not at all.
+/// Creates the file under another name first, so that a killed process leaves a complete file or none.
 fn make(dir: &Path, path: &Path) -> Result<(), redb::Error> {
     let new = dir.join(format!("{FILE}.new"));
     match std::fs::remove_file(&new) {

@@ -1,4 +1,5 @@
-//! The APIs of a sandbox as axum routers, which are its transport in process and over sockets: users drive what the tests drive.
+//! The APIs of a sandbox as axum routers. The same routers answer in process and over sockets, so users exercise the same code as
+//! the tests.
 
 use axum::body::Bytes;
 use axum::extract::State as Extracted;
@@ -15,13 +16,13 @@ use super::kube;
 use super::state::Sandbox;
 
 impl Sandbox {
-    /// GKE's API, with the parts of Service Usage and Compute that its clients need.
+    /// Returns GKE's API, with the parts of Service Usage and Compute Engine that its clients need.
     pub fn gke_router(&self) -> axum::Router {
         let inner = axum::Router::new().fallback(answer_gke).with_state(self.clone());
         layer::around(self, Side::Gke, inner)
     }
 
-    /// The Kubernetes API of one cluster.
+    /// Returns the Kubernetes API of one cluster.
     pub fn kubernetes_router(&self, cluster: &ClusterId) -> axum::Router {
         let inner = match &self.shared.backing {
             Some(backing) => proxy::router(backing.clone()),
@@ -30,7 +31,8 @@ impl Sandbox {
         layer::around(self, Side::Kubernetes, inner)
     }
 
-    /// The router, whose answers leave only when what they tell is stored: a full disk must not look like a success.
+    /// Returns the router with a layer that sends a response only once the changes are stored: a full disk must not look like
+    /// success.
     fn stored(&self, inner: axum::Router) -> axum::Router {
         let sandbox = self.clone();
         axum::Router::new().fallback(move |request: http::Request<axum::body::Body>| {

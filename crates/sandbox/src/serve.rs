@@ -23,7 +23,7 @@ use super::options::Options;
 use super::state::Sandbox;
 use super::{backing, guard};
 
-/// A sandbox that is bound and not yet answering.
+/// A sandbox whose sockets are bound, but which does not answer yet.
 #[derive(Debug)]
 pub struct Server {
     sandbox: Sandbox,
@@ -54,7 +54,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Where GKE listens.
+    /// Returns the address on which GKE listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -68,12 +68,12 @@ impl Server {
         })
     }
 
-    /// The state behind the sockets.
+    /// Returns the sandbox behind the sockets.
     pub fn sandbox(&self) -> &Sandbox {
         &self.sandbox
     }
 
-    /// Answers until `shutdown` ends; what is under way then is cut.
+    /// Answers until `shutdown` completes; requests in progress are then cut off.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), SandboxError> {
         let Self { sandbox, gke, dir, tls, .. } = self;
         let mut tasks = JoinSet::new();
@@ -136,7 +136,7 @@ async fn listeners(sandbox: Sandbox, tls: Arc<rustls::ServerConfig>) -> Result<(
     }
 }
 
-/// The port that the cluster had before, when it is free, because kubeconfigs name it.
+/// Binds the port that the cluster had before, because kubeconfigs name it, or another one if it is in use.
 async fn bind(endpoint: Option<&str>) -> Result<TcpListener, SandboxError> {
     let before: Option<SocketAddr> = endpoint.and_then(|endpoint| endpoint.parse().ok());
     if let Some(before) = before.filter(|before| before.ip().is_loopback())
@@ -164,7 +164,7 @@ async fn accept(listener: TcpListener, acceptor: TlsAcceptor, router: axum::Rout
     }
 }
 
-/// One connection; what goes wrong on it is the client's to see.
+/// Serves one connection. Errors are visible only to the client.
 async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: axum::Router) {
     let Ok(stream) = acceptor.accept(stream).await else { return };
     let service = TowerToHyperService::new(router);

@@ -1,5 +1,4 @@
-//! The shell around the state, which is pure and takes the time from outside: the one lock, the clock and
-//! persistence.
+//! The shell around the pure state, which gets the time passed in: the single lock, the clock and persistence.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -26,14 +25,14 @@ use super::kube::store::{Cluster, DeleteOptions, Dirty};
 use super::options::{Clock, Options, join};
 use super::persist::{self, Store};
 
-/// The entry of a folder whose cluster is a real API server.
+/// The key of the entry that marks a folder whose cluster is a real API server.
 const BACKED: &str = "backed";
-/// The entry with how many requests each rule has met.
+/// The key of the entry with the number of requests that each rule has matched.
 const RULES: &str = "rules";
-/// How often the state moves on its own.
+/// The interval at which the state advances by itself.
 const TICK: Duration = Duration::from_millis(25);
 
-/// GKE and its clusters. Clones share the state.
+/// A sandbox: GKE and its clusters. Clones share the state.
 #[derive(Clone, Debug)]
 pub struct Sandbox {
     pub(super) shared: Arc<Shared>,
@@ -45,17 +44,17 @@ pub(super) struct Shared {
     pub(super) settings: Settings,
     pub(super) scripts: Scripts,
     pub(super) authority: Authority,
-    /// The real API server that the cluster is, if it is one.
+    /// The real API server behind the cluster, if there is one.
     pub(super) backing: Option<Arc<Backing>>,
     /// The token that clients must send when a real API server stands behind the cluster.
     pub(super) token: Option<Arc<str>>,
     pub(super) manual: Option<Mutex<Timestamp>>,
-    /// How far it is ahead of the machine's clock.
+    /// The time by which the sandbox's clock is ahead of the machine's.
     ahead: Mutex<SignedDuration>,
-    /// Counts changes; whoever waits for one listens here.
+    /// Counts changes; tasks that wait for a change subscribe here.
     pub(super) changes: watch::Sender<u64>,
     pub(super) store: Option<Store>,
-    /// Held for as long as the state is.
+    /// The lock of the folder, held as long as the state exists.
     pub(super) _lock: Option<endpoint::Lock>,
 }
 
@@ -66,11 +65,11 @@ pub(super) struct State {
     pub(super) rules: faults::Script,
     /// Entries of deleted clusters that the store must delete.
     pub(super) gone: Vec<persist::Change>,
-    /// The error of the write that failed; every later change fails with it.
+    /// The error of the first failed write; every later change fails with it.
     pub(super) failure: Option<SandboxError>,
 }
 
-/// One Kubernetes cluster with what moves it.
+/// One Kubernetes cluster with the state of its controllers.
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) cluster: Cluster,
@@ -78,7 +77,7 @@ pub(super) struct Member {
     /// The pools as GKE had them at revision `seen`.
     pub(super) pools: Vec<PoolView>,
     pub(super) seen: Option<u64>,
-    /// Idle nodes, where GKE takes them away.
+    /// The idle nodes that GKE may remove.
     idle: Idle,
 }
 
@@ -95,7 +94,7 @@ impl Member {
 }
 
 impl Sandbox {
-    /// Opens the sandbox in memory, or the one in `dir` after taking its lock.
+    /// Opens a sandbox in memory, or the one in `dir`, after taking the folder's lock.
     pub fn open(options: Options) -> Result<Self, SandboxError> {
         if options.kubernetes.is_some() {
             return Err(SandboxError::OtherBacking(
@@ -165,7 +164,7 @@ impl Sandbox {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// The time as this sandbox sees it.
+    /// Returns the sandbox's time.
     pub fn now(&self) -> Timestamp {
         match &self.shared.manual {
             None => {
@@ -176,7 +175,7 @@ impl Sandbox {
         }
     }
 
-    /// Moves the clock and does what became due.
+    /// Advances the clock and does everything that is due.
     pub fn advance(&self, by: SignedDuration) -> Result<(), SandboxError> {
         match &self.shared.manual {
             Some(manual) => {
@@ -191,13 +190,13 @@ impl Sandbox {
         self.tick()
     }
 
-    /// Does what is due.
+    /// Does everything that is due.
     pub fn tick(&self) -> Result<(), SandboxError> {
         let now = self.now();
         self.change(|state, shared| state.tick(now, shared))
     }
 
-    /// Ticks until `shutdown` ends. The error of a tick (a full disk) ends it too.
+    /// Ticks until `shutdown` completes. The error of a tick (such as a full disk) also ends it.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), SandboxError> {
         let mut shutdown = std::pin::pin!(shutdown);
         let mut interval = tokio::time::interval(TICK);
@@ -210,7 +209,7 @@ impl Sandbox {
         }
     }
 
-    /// One request to GKE, without HTTP.
+    /// Answers one request to GKE, without HTTP.
     pub fn gke_request(
         &self,
         method: &str,
@@ -226,12 +225,12 @@ impl Sandbox {
         })
     }
 
-    /// The clusters that exist, sorted.
+    /// Returns the existing clusters, sorted.
     pub fn clusters(&self) -> Vec<ClusterId> {
         self.lock().gke.clusters().map(|cluster| cluster.id.clone()).collect()
     }
 
-    /// The cluster whose Kubernetes API is at `host:port`.
+    /// Returns the cluster whose Kubernetes API is at `host:port`.
     pub fn cluster_by_endpoint(&self, host_port: &str) -> Option<ClusterId> {
         let wanted = host_port.trim_start_matches("https://").trim_end_matches('/');
         let state = self.lock();
@@ -244,8 +243,8 @@ impl Sandbox {
         Some(found.id.clone())
     }
 
-    /// Calls `look` on every object inside a cluster, as it is stored, and returns the results. It sends no request, so nothing
-    /// can refuse it. For tests that compare what was there with what is.
+    /// Calls `look` on every stored object of a cluster, and returns the results. No request is sent, so no rule can refuse it.
+    /// For tests that compare states.
     pub fn objects<T>(&self, cluster: &ClusterId, look: impl Fn(&Value) -> T) -> Vec<T> {
         let state = self.lock();
         let inside = state.clusters.get(cluster).into_iter();
@@ -257,7 +256,8 @@ impl Sandbox {
         self.shared.token.as_deref()
     }
 
-    /// A kubeconfig for one cluster: its certificate authority, its address, and a token that it takes. `None` while it has no address.
+    /// Returns a kubeconfig for one cluster: its certificate authority, its address, and a token that it accepts. `None` while
+    /// the cluster has no address.
     pub fn kubeconfig(&self, cluster: &ClusterId) -> Option<Value> {
         use base64::Engine as _;
         let endpoint = self.lock().gke.cluster(cluster)?.endpoint.clone()?;
@@ -277,7 +277,7 @@ impl Sandbox {
         }))
     }
 
-    /// The cluster that the real API server is, with its pools, once it has a control plane.
+    /// Returns the cluster behind which the real API server runs, with its pools, once it has a control plane.
     pub(super) fn backed_cluster(&self) -> Option<(ClusterId, Vec<PoolView>)> {
         let now = self.now();
         let state = self.lock();
@@ -285,7 +285,7 @@ impl Sandbox {
         Some((cluster.id.clone(), state.gke.pool_views(cluster)))
     }
 
-    /// The clusters that somebody should listen for, with the address they had.
+    /// Returns the clusters that need a listener, with the address they had before.
     pub(super) fn wanted_listeners(&self) -> BTreeMap<ClusterId, Option<String>> {
         let now = self.now();
         let state = self.lock();
@@ -297,8 +297,8 @@ impl Sandbox {
         self.change(|state, _| state.gke.set_endpoint(id, endpoint))
     }
 
-    /// A sandbox in memory that goes on from where this one is, with other faults. Waits of pods and nodes
-    /// begin again, as after a restart.
+    /// Returns a sandbox in memory that continues from this one's state, with other faults. Waits of pods and nodes start again,
+    /// as after a restart.
     pub fn copy(&self, options: Options) -> Result<Self, SandboxError> {
         let copy = Self::open_with(Options { dir: None, ..options }, self.shared.settings.endpoints)?;
         let unreadable = |cause: String| SandboxError::Io { what: "copy the sandbox".to_owned(), cause };
@@ -317,12 +317,12 @@ impl Sandbox {
         !self.lock().rules.is_empty()
     }
 
-    /// Takes in other rules for requests.
+    /// Replaces the rules for requests.
     pub fn set_rules(&self, rules: Vec<faults::Rule>) -> Result<(), SandboxError> {
         self.change(|state, _| state.rules = faults::Script::new(rules, &Value::Null))
     }
 
-    /// The rule that strikes a request, and a number that nobody has used.
+    /// Returns the rule that applies to a request, and a number that was not used before.
     pub(super) fn strike(
         &self,
         method: &str,
@@ -346,7 +346,7 @@ impl Sandbox {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `change` under the lock, stores what it changed, and tells who waits.
+    /// Runs `change` under the lock, stores its changes, and notifies waiting tasks.
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut State, &Shared) -> T) -> Result<T, SandboxError> {
         let mut state = self.lock();
         let value = change(&mut state, &self.shared);
@@ -363,8 +363,8 @@ impl Sandbox {
         value
     }
 
-    /// Stores what changed. Under the lock, so that the file never runs behind an answer that another
-    /// request has seen. A change that could not be stored is in no later write, so nothing counts after a failure.
+    /// Stores the changes. This happens under the lock, so the file is never behind a response that another request has seen. A
+    /// change that could not be stored is not part of any later write, so every change after a failure fails.
     pub(super) fn keep(&self, mut state: MutexGuard<'_, State>) -> Result<(), SandboxError> {
         if let Some(failure) = &state.failure {
             return Err(failure.clone());

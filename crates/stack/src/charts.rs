@@ -1,8 +1,8 @@
-//! Charts that a stack names: what `helm` is asked for, and what it rendered, put into the tree as the objects of the
-//! section. `helm` itself is a function that comes from outside.
+//! Charts of a stack: computes the arguments for `helm`, and adds the rendered objects to the tree of the section. `helm` itself
+//! is a function that the caller passes.
 //!
-//! The real program renders, not a template engine of our own and not Helm's library: charts do what they do under Helm. Its
-//! output enters as texts do, so everything after it is pure, and golden cases keep what `helm` printed.
+//! The real program renders, instead of a template engine or Helm's library, so that charts behave as they do with Helm. Its
+//! output is an input like the files. So everything after it is pure, and test cases contain what `helm` printed.
 
 use std::path::Path;
 
@@ -29,10 +29,9 @@ pub struct Render {
     pub chart: String,
     /// The address of its repository.
     pub repo: Option<String>,
-    /// Its version, of a chart that is no file.
+    /// The version of a chart that is not a file.
     pub version: Option<String>,
-    /// The values of all files and of the section, laid over each other as helm does it. `null` takes away what the
-    /// chart says.
+    /// The values of all files and of the section, merged as in Helm. `null` removes a value of the chart.
     pub values: Map<String, Value>,
     /// The Kubernetes version that is passed to the chart.
     pub kube_version: String,
@@ -40,7 +39,7 @@ pub struct Render {
     pub api_versions: Vec<String>,
 }
 
-/// The output of two renderings of a chart. Parts that differ are generated at each rendering.
+/// The output of two renderings of a chart. Parts that differ are random.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rendered {
     /// The YAML that `helm template --include-crds` prints.
@@ -49,21 +48,21 @@ pub struct Rendered {
     pub again: String,
 }
 
-/// Why a chart was not rendered.
+/// Reasons why a chart was not rendered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// There is no such program.
+    /// The program does not exist.
     NoProgram(String),
-    /// It is of a version that is not known to work.
+    /// Its version is too old.
     TooOld {
         /// How it was called.
         program: String,
         /// The version that it reports.
         version: String,
     },
-    /// It could not be run to its end, and why.
+    /// It could not be run, and why.
     NotRun(String),
-    /// It ended with an error; its own words.
+    /// It failed, with this message.
     Said(String),
 }
 
@@ -79,8 +78,8 @@ struct Asked {
     local: bool,
 }
 
-/// Renders every chart that the tree names and puts its objects there, with other values at some places. Without
-/// `helm` charts are left alone.
+/// Renders every chart that the tree names, and puts its objects into the tree. Replaces some values of sections before. Without
+/// `helm`, charts are not rendered.
 pub(super) fn read(
     tree: &mut Value,
     files: &mut Files<'_>,
@@ -156,7 +155,7 @@ fn sections(tree: &Value) -> Vec<FieldPath> {
     found
 }
 
-/// Reads the files of values, so that their mistakes are told and their lines are known.
+/// Reads the values files, so that their errors are reported and their lines are known.
 fn values_files(table: &Value, section: &FieldPath, files: &mut Files<'_>) -> Vec<Value> {
     let names = table["values_files"].as_array().into_iter().flatten().enumerate();
     let mut given = Vec::new();
@@ -188,7 +187,7 @@ fn values_files(table: &Value, section: &FieldPath, files: &mut Files<'_>) -> Ve
     given
 }
 
-/// Kinds of sections that name a chart.
+/// Types of sections with a chart.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Whose {
     Operator,
@@ -205,7 +204,7 @@ impl Whose {
         }
     }
 
-    /// Returns the namespace of its release where the section gives none.
+    /// Returns the default namespace of its release.
     fn namespace(self) -> &'static str {
         match self {
             Self::Operator => "dask-operator",
@@ -214,12 +213,12 @@ impl Whose {
         }
     }
 
-    /// Returns the name of its release where the section gives none.
+    /// Returns the default name of its release.
     fn release(self, section: &FieldPath) -> &str {
         section.last_key().filter(|_| self != Self::Operator).unwrap_or(OPERATOR_NAME)
     }
 
-    /// Adds what the other keys of the section say in the chart's values.
+    /// Adds the chart values that other keys of the section set.
     fn own_values(self, table: &Value, values: &mut Map<String, Value>) {
         match self {
             Self::Operator => dask::operator::own_values(table, values),
@@ -229,7 +228,7 @@ impl Whose {
     }
 }
 
-/// Returns the chart that `helm` renders for a section, with its arguments. Reports what is wrong with the section otherwise.
+/// Returns the arguments of `helm` for a section. Reports errors in the section instead, if it has any.
 fn ask(table: &Value, section: &FieldPath, given: &[Value], files: &mut Files<'_>) -> Option<Asked> {
     let whose = Whose::of(section);
     let text = |key: &str| table[key].as_str().map(str::to_owned);
@@ -268,7 +267,7 @@ fn ask(table: &Value, section: &FieldPath, given: &[Value], files: &mut Files<'_
     Some(Asked { section: section.clone(), render, crds: table["crds"] != false, local })
 }
 
-/// Returns the chart that a section names, or the usual one of what it installs.
+/// Returns the chart that a section names, or the default one for what it installs.
 fn named(table: &Value, section: &FieldPath, whose: Whose, files: &mut Files<'_>) -> Option<String> {
     match (table["chart"].as_str(), whose) {
         (Some(chart), _) => return Some(chart.to_owned()),
@@ -285,8 +284,7 @@ fn named(table: &Value, section: &FieldPath, whose: Whose, files: &mut Files<'_>
     None
 }
 
-/// Lays values over others: tables are merged, everything else is replaced.
-/// Source: `mergeMaps` of Helm's `pkg/cli/values`.
+/// Merges values over others: tables are merged, everything else is replaced. Source: `mergeMaps` of Helm's `pkg/cli/values`.
 fn lay(values: &mut Map<String, Value>, over: &Map<String, Value>) {
     for (key, value) in over {
         match (values.get_mut(key), value) {
@@ -296,7 +294,7 @@ fn lay(values: &mut Map<String, Value>, over: &Map<String, Value>) {
     }
 }
 
-/// Returns true if `helm` accepts the names. The rules about names report what is wrong with them.
+/// Returns true if `helm` accepts the names. The rules about names report invalid ones.
 fn names_are_valid(release: &str, namespace: &str) -> bool {
     let fits = |name: &str| {
         name.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
@@ -305,7 +303,7 @@ fn names_are_valid(release: &str, namespace: &str) -> bool {
     fits(release) && release.len() <= 53 && fits(namespace)
 }
 
-/// Looks at a chart that is a folder or a file; `None` when it is neither.
+/// Checks a chart that is a folder or a file; `None` if it is neither.
 fn local_chart(
     path: &Path,
     named: &str,
@@ -369,7 +367,8 @@ fn no_chart(chart: Chart, named: &str, version: Option<&str>) -> Diagnostic {
     Diagnostic::error(Code::ChartNotFound, what).help(help)
 }
 
-/// `helm` follows links, and templates print the files of their chart.
+/// Returns the error for a link in a chart that leads out of the repository: `helm` follows links, and templates can print files
+/// of their chart.
 fn leaves_the_fence(path: &Path, named: &str, files: &Files<'_>) -> Option<Diagnostic> {
     let leak = if files.fence.holds(path) { files.fence.leak(path) } else { Some(path.to_owned()) };
     let (leak, root) = leak.zip(files.fence.root())?;
@@ -388,7 +387,7 @@ fn other_version(path: &Path, named: &str, version: Option<&str>) -> Option<Diag
     Some(Diagnostic::error(Code::ChartVersion, what).help(help))
 }
 
-/// Looks at the name and the version of a chart that is no file.
+/// Checks the name and the version of a chart that is not a file.
 fn remote_chart(
     chart: &str,
     repo: Option<&str>,
@@ -457,7 +456,7 @@ fn cannot_run(trouble: &Trouble) -> Diagnostic {
     Diagnostic::error(Code::HelmMissing, what).help(help)
 }
 
-/// Returns the error that `helm` printed when it failed, at the value that it names.
+/// Returns the error that `helm` printed, with the position of the value that it names.
 fn failed(asked: &Asked, words: &str, files: &Files<'_>) -> Diagnostic {
     let Asked { section, render, local, .. } = asked;
     let lines = words
@@ -500,7 +499,7 @@ fn failed(asked: &Asked, words: &str, files: &Files<'_>) -> Diagnostic {
     }
 }
 
-/// Returns the value that the words of `helm` name and the user wrote: the longest one, and its place.
+/// Returns the path of a value of the user that helm's message names, and its position: the longest match.
 fn named_value(words: &str, section: &FieldPath, files: &Files<'_>) -> Option<(FieldPath, FieldPath)> {
     let mut named: Vec<FieldPath> = Vec::new();
     // Of templates: `<.Values.worker.image.tag>`.
@@ -544,7 +543,7 @@ fn named_value(words: &str, section: &FieldPath, files: &Files<'_>) -> Option<(F
     best
 }
 
-/// Puts what was rendered into the tree.
+/// Adds the rendered objects to the tree.
 fn place(tree: &mut Value, asked: &Asked, rendered: &Rendered, files: &mut Files<'_>) {
     let Asked { section, crds, .. } = asked;
     let chart = files.sources.span(&section.key("chart"));
@@ -610,7 +609,7 @@ fn pieces(text: &str) -> Vec<(String, String)> {
     pieces
 }
 
-/// Returns the first template, and the line of its text, that differs.
+/// Returns the first template that differs between two renderings, and the line in it.
 fn unsteady(first: &[(String, String)], second: &[(String, String)]) -> Option<(String, usize)> {
     let differs = |(one, other): (&(String, String), &(String, String))| {
         let place = one.1.lines().zip(other.1.lines()).position(|(one, other)| one != other);

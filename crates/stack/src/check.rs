@@ -1,5 +1,5 @@
-//! The shape of the whole file against its schema, every mistake in one pass. Serde stops at the first
-//! mistake and knows no places; it runs afterwards and finds nothing.
+//! Checks the whole file against its schema, and reports all errors at once. Serde, which stops at the first error and knows no
+//! positions, runs afterwards and finds no more.
 
 use serde_json::{Map, Value};
 
@@ -7,16 +7,16 @@ use super::schema::{OVERLAY, example_of, listed_words, members, resolve, shape, 
 use model::address::{FieldPath, Segment};
 use model::diag::{Code, Diagnostic, listed, nearest};
 
-/// A mistake, and what to take out of the tree so that the rest can be read.
+/// An error, and what to remove from the tree so that the rest can be read.
 pub(super) struct Mistake {
-    /// The diagnostic to report; `None` when another mistake reports it already.
+    /// The diagnostic to report; `None` if another error reports it already.
     pub(super) diagnostic: Option<Diagnostic>,
     pub(super) path: FieldPath,
     /// The field that was meant instead, so that it is not reported as missing.
     pub(super) meant: Option<FieldPath>,
 }
 
-/// Returns all mistakes of shape in a tree whose references are resolved.
+/// Returns all errors against the schema in a tree whose references are resolved.
 pub(super) fn check(tree: &Value) -> Vec<Mistake> {
     let on_host = ["local", "ssh", "slurm"].iter().any(|target| tree.get(target).is_some());
     let mut check = Check { root: shape(), on_host, mistakes: Vec::new() };
@@ -24,7 +24,7 @@ pub(super) fn check(tree: &Value) -> Vec<Mistake> {
     check.mistakes
 }
 
-/// Keys of other tools, and the one that does the same here.
+/// Keys of other tools, each with the key that means the same here.
 const OTHER_WORDS: [(&str, &str); 26] = [
     ("stop_after", "ttl"),
     ("node_count", "nodes"),
@@ -57,14 +57,14 @@ const OTHER_WORDS: [(&str, &str); 26] = [
 const BOUGHT_BY_POOLS: &str = "machines are bought by the node pool that the workers run on: write `capacity = [\"on-demand\", \"spot\"]` into \
      its `[node_pool.NAME]`; here `capacity = \"queued\"` asks for the nodes of all workers at once";
 
-/// Keys without which nothing can be made, and which what others own need not give.
+/// Keys that are required, except in sections with `manage = false`.
 const NOT_WHEN_READ: [&str; 3] = ["machine_type", "version", "image"];
 
 fn is_read(table: &Map<String, Value>) -> bool {
     table.get("manage") == Some(&Value::Bool(false))
 }
 
-/// Gives what others own the keys that its section may leave out: empty text is compared with nothing.
+/// Adds the keys that sections with `manage = false` may leave out, as empty texts, which are not compared.
 pub(super) fn fill(tree: &mut Value) {
     for (top, key) in [("node_pool", "machine_type"), ("dask_cluster", "image")] {
         let sections = tree.get_mut(top).and_then(Value::as_object_mut);
@@ -128,7 +128,7 @@ impl Check<'_> {
         }
     }
 
-    /// A value of the right type.
+    /// Checks the content of a value that has the right type.
     fn inside(&mut self, schema: &Value, value: &Value, path: &FieldPath) {
         match value {
             Value::Number(_) => self.range(schema, value, path),
@@ -188,8 +188,7 @@ impl Check<'_> {
         }
     }
 
-    /// `[node_pool] machine_type = …`: the section is one of many and lacks its own name. One mistake says it for
-    /// all keys below.
+    /// `[node_pool] machine_type = …`: the section needs a name. A single error covers all keys in it.
     fn lacks_a_name(&mut self, schema: &Value, table: &Map<String, Value>, path: &FieldPath) -> bool {
         let [Segment::Key(top)] = path.segments() else { return false };
         let Some(properties) =
@@ -341,7 +340,7 @@ impl Check<'_> {
         self.push(diagnostic.help(help), path);
     }
 
-    /// Returns how the value would be right: as it is but written well, else an example.
+    /// Returns a correct value: the same value in the right form if possible, else an example.
     fn better_value(&self, schemas: &[&Value], expected: &[&str], value: &Value, path: &FieldPath) -> String {
         let key = bare_key(path);
         let single = |name: &str| expected.contains(&name);
@@ -421,7 +420,7 @@ impl Check<'_> {
         }
     }
 
-    /// Returns a table with the keys that it must have.
+    /// Returns an example of a table with its required keys.
     fn example_table(&self, schema: &Value) -> String {
         let required =
             schema.get("required").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -430,7 +429,7 @@ impl Check<'_> {
         if keys.is_empty() { "{ … }".to_owned() } else { format!("{{ {} }}", keys.join(", ")) }
     }
 
-    /// Returns the tables that know this key, those of the same section first.
+    /// Returns the tables that have this key, those of the same section first.
     fn elsewhere(&self, key: &str, here: &FieldPath) -> Vec<String> {
         let mut places = Vec::new();
         self.tables_with(key, self.root, &mut Vec::new(), &mut places);
@@ -473,7 +472,7 @@ impl Check<'_> {
     }
 }
 
-/// Returns the key of a table that a word stands for: a slip of the finger, or another tool's word.
+/// Returns the key of a table that a wrong key means: a typo, or a key of another tool.
 fn means<'p>(word: &str, properties: &'p Map<String, Value>) -> Option<&'p str> {
     let near = nearest(word, properties.keys().map(String::as_str));
     near.or_else(|| {
@@ -482,10 +481,10 @@ fn means<'p>(word: &str, properties: &'p Map<String, Value>) -> Option<&'p str> 
     })
 }
 
-/// A table of so few keys is shown whole before the tables of other sections.
+/// The maximum number of keys for a message to list all keys of a table instead of tables of other sections.
 const FEW: usize = 12;
 
-/// Keys that hold the whole word, or are held by it: `max_gpus` for `gpus`. `None` where it could be many.
+/// Returns keys that contain the word or are contained in it: `max_gpus` for `gpus`. `None` if there are too many.
 fn sharing_words<'n>(word: &str, names: impl Iterator<Item = &'n str>) -> Option<Vec<&'n str>> {
     let holds = |whole: &str, part: &str| {
         let [whole, part] = [whole, part].map(|text| text.replace('-', "_"));
@@ -500,7 +499,7 @@ fn digits(text: &str) -> &str {
     &text[..end]
 }
 
-/// Other languages' words for true and false.
+/// Parses words for true and false from other languages.
 fn yes_or_no(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "yes" | "y" | "on" | "1" | "true" => Some(true),
@@ -545,7 +544,7 @@ fn key_of(path: &FieldPath) -> String {
     }
 }
 
-/// Returns true if a key is the `capacity` of work, which takes one word. In node pools, it lists ways to buy machines.
+/// Returns true if a wrong value of `capacity` is a capacity option of node pools: `capacity` of workers takes only `"queued"`.
 fn is_bought(words: &[&str], path: &FieldPath) -> bool {
     bare_key(path) == "capacity" && words == ["queued"]
 }

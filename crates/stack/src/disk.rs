@@ -1,6 +1,5 @@
-//! The disk, which nothing else of this room touches: the stack file, and the files that it may lead to, those of its
-//! repository. A stack is input: one that somebody else has written must not have the machine that reads it print its
-//! other files.
+//! Access to the disk, which is only in this file of the crate: the stack file and the files that it may name, which are those of
+//! its repository. A stack is untrusted input: it must not be able to print other files of the machine that reads it.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _};
@@ -8,43 +7,44 @@ use std::path::{Path, PathBuf};
 
 use model::diag::{Code, Diagnostic};
 
-/// The most that a file named by a stack may hold. The largest that is known is a definition of a custom kind, 1 MiB.
+/// The maximum size in bytes of a file that a stack names. The largest known ones are CRDs, with 1 MiB.
 pub const LARGEST: u64 = 16 * 1024 * 1024;
 
-/// How far a stack may lead.
+/// The files that a stack may name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
-    /// To the files of its repository.
+    /// Only files of its repository.
     #[default]
     Repository,
-    /// Anywhere: somebody has said so, outside of the stack.
+    /// All files, because the user has allowed it outside the stack.
     Everything,
 }
 
-/// A folder that nothing leads out of.
+/// The folder that paths must not leave.
 #[derive(Clone, Debug)]
 pub struct Fence {
     root: Option<PathBuf>,
 }
 
-/// Why a file is not read.
+/// Reasons why a file is not read.
 #[derive(Debug)]
 pub enum Unread {
-    /// It lies outside of this folder.
+    /// It is outside this folder.
     Outside(PathBuf),
-    /// It lies below `.git`, where tokens may be.
+    /// It is below `.git`, where tokens may be.
     Git,
-    /// It is no regular file: a pipe or a device.
+    /// It is not a regular file, but a pipe or a device.
     Special,
     /// It is larger than [`LARGEST`].
     Large,
-    /// The system says no.
+    /// An IO error.
     Io(io::Error),
 }
 
 impl Fence {
-    /// Around the repository of a folder: the nearest one upwards that holds `.git`, or the folder itself. The home folder is no
-    /// repository, even with `.git`: too much else is in it. Nor is what lies on another file system, as git has it.
+    /// Creates the fence around the repository of a folder: the nearest parent that contains `.git`, or the folder itself. The
+    /// home folder does not count as a repository, even with `.git`, because it has too many other files. As with git, neither
+    /// does a folder on another file system.
     pub fn around(folder: &Path, trust: Trust) -> Self {
         let home = std::env::var_os("HOME").and_then(|home| std::fs::canonicalize(home).ok());
         Self::below(home.as_deref(), folder, trust)
@@ -62,8 +62,8 @@ impl Fence {
         Self { root: Some(top.to_owned()) }
     }
 
-    /// Around the file of a stack that somebody named: a link there leads to no other place than to its repository. A file that lies in no
-    /// repository may be named wherever it is.
+    /// Creates the fence for a stack file that a user named: if it is a link, its target must be in the same repository. A file
+    /// outside any repository can be anywhere.
     fn of_stack(given: &Path, file: &Path, trust: Trust) -> Self {
         let folder = file.parent().unwrap_or(Path::new(""));
         let written = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
@@ -84,7 +84,7 @@ impl Fence {
         self.root.as_ref().is_some_and(|root| root.join(".git").exists())
     }
 
-    /// Returns true if the target of a path, through all links, is inside and not below `.git`.
+    /// Returns true if the target of a path, after resolving links, is inside the fence and not below `.git`.
     pub fn holds(&self, path: &Path) -> bool {
         let Some(root) = &self.root else { return true };
         std::fs::canonicalize(path).is_ok_and(|real| real.starts_with(root) && !is_git(&real, root))
@@ -95,7 +95,7 @@ impl Fence {
         self.root.as_deref()
     }
 
-    /// Returns the whole of a regular file inside.
+    /// Returns the content of a regular file inside the fence.
     ///
     /// # Errors
     /// Why it is not read.
@@ -121,7 +121,7 @@ impl Fence {
         if bytes.len() as u64 > LARGEST { Err(Unread::Large) } else { Ok(bytes) }
     }
 
-    /// Returns a link below a folder that leads out.
+    /// Returns a link below a folder that leads out of the fence, if there is one.
     pub fn leak(&self, folder: &Path) -> Option<PathBuf> {
         self.root.as_ref()?;
         let mut open = vec![folder.to_owned()];
@@ -146,13 +146,13 @@ fn device(path: &Path) -> Option<u64> {
     std::fs::metadata(path).ok().map(|about| std::os::unix::fs::MetadataExt::dev(&about))
 }
 
-/// Returns true for what belongs to git in a repository: configuration, hooks, tokens of a checkout.
+/// Returns true for a path of git's own files in a repository: configuration, hooks, tokens of a checkout.
 fn is_git(real: &Path, root: &Path) -> bool {
     real.strip_prefix(root).is_ok_and(|inside| inside.iter().any(|part| part == ".git"))
 }
 
 impl Unread {
-    /// Returns the diagnostic for it; `None` where the system's own error is enough.
+    /// Returns the diagnostic for it; `None` if the system's error is enough.
     pub fn told(&self, shown: &str) -> Option<Diagnostic> {
         let (code, what, help) = match self {
             Self::Outside(root) => return Some(outside(shown, root)),
@@ -186,8 +186,8 @@ pub fn outside(shown: &str, root: &Path) -> Diagnostic {
     )
 }
 
-/// Returns the whole of the file of a stack, which somebody named to the program by itself or by its folder. One that is named by
-/// itself outside of a repository may be a pipe.
+/// Returns the content of a stack file, which a user named directly or by its folder. A file that is named directly and is
+/// outside any repository may be a pipe.
 ///
 /// # Errors
 /// Why it is not read.
@@ -199,12 +199,12 @@ pub(super) fn whole(given: &Path, file: &Path, trust: Trust) -> Result<Vec<u8>, 
     }
 }
 
-/// Returns true if a path leads to a folder, which stands for the `stack.toml` in it.
+/// Returns true if a path is a folder, which stands for the `stack.toml` in it.
 pub(super) fn is_folder(path: &Path) -> bool {
     path.is_dir()
 }
 
-/// Returns the file that a path leads to, so that two ways to it are seen to be one.
+/// Returns the canonical path of a file, so that two paths to the same file are recognized.
 pub(super) fn real(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
@@ -223,7 +223,7 @@ pub(super) enum Chart {
 }
 
 impl Chart {
-    /// Looks there.
+    /// Returns what a path leads to.
     pub(super) fn at(path: &Path) -> Self {
         if path.join("Chart.yaml").is_file() {
             Self::Folder
@@ -237,12 +237,12 @@ impl Chart {
     }
 }
 
-/// Returns the `Chart.yaml` of a chart's folder that nothing leads out of.
+/// Returns the content of `Chart.yaml` in the folder of a chart without links that lead out.
 pub(super) fn about_chart(chart: &Path) -> String {
     std::fs::read_to_string(chart.join("Chart.yaml")).unwrap_or_default()
 }
 
-/// Templates of a chart's folder that nothing leads out of, and of the charts in it: names and texts.
+/// Returns names and texts of the templates of a chart without links that lead out, and of its subcharts.
 pub(super) fn templates(chart: &Path) -> Vec<(String, String)> {
     let mut open = vec![chart.join("templates"), chart.join("charts")];
     let mut found = Vec::new();

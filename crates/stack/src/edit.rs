@@ -1,4 +1,4 @@
-//! One value of a stack file changed or taken out where it stands: comments and layout stay as they are.
+//! Changes or removes a single value of a stack file. Comments and layout stay unchanged.
 
 use std::path::{Path, PathBuf};
 
@@ -20,11 +20,11 @@ pub struct Edit {
     pub what: String,
 }
 
-/// Returns the edit that puts a number at a place of the stack: in the file where its value stands, or where its section does
-/// when the value is a default. A value of a file that the stack extends is overlaid in the stack's own file.
+/// Returns the edit that sets a number of the stack: in the file that has the value, or for a default in the file that has the
+/// section. A value from a file that the stack extends is overridden in the stack's own file.
 ///
 /// # Errors
-/// The value is not a number of a TOML or YAML file: it comes from a variable or from another sort of file.
+/// The value is not a number in a TOML or YAML file: it comes from a variable or from another type of file.
 pub fn number(sources: &Sources, place: &FieldPath, number: u32) -> Result<Edit, Diagnostic> {
     let written = sources.written(place);
     let Some(span) = written.or_else(|| sources.span(place)) else {
@@ -85,11 +85,10 @@ fn is_yaml(name: &str) -> bool {
     Path::new(name).extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
 }
 
-/// Returns the edit that takes a key with its value out of the file in which it stands. `value` is what stands there; a comment
-/// behind it stays, in a line of its own.
+/// Returns the edit that removes a key from its file. `value` is its current text. A comment after it stays, on its own line.
 ///
 /// # Errors
-/// It stands in no TOML file, or something else stands there: it comes from a variable.
+/// The value is not in a TOML file, or its text differs: it comes from a variable.
 pub fn without(sources: &Sources, place: &FieldPath, value: &str) -> Result<Edit, Diagnostic> {
     let cannot = |why: String, help: &str| {
         Diagnostic::error(Code::CannotEdit, format!("`{place}` cannot be removed from the file: {why}"))
@@ -123,7 +122,7 @@ pub fn without(sources: &Sources, place: &FieldPath, value: &str) -> Result<Edit
     Ok(Edit { file: PathBuf::from(name), before: before.to_owned(), after, what })
 }
 
-/// Returns an entry of an inline table with the one comma that goes with it.
+/// Returns the range of an entry of an inline table, including the comma to remove with it.
 fn between_commas(text: &str, start: usize, end: usize) -> (usize, usize) {
     let behind = &text[end..];
     let blanks = behind.len() - behind.trim_start_matches([' ', '\t']).len();
@@ -140,7 +139,7 @@ fn cannot(place: &FieldPath, why: &str, help: &str) -> Diagnostic {
     Diagnostic::error(Code::CannotKeep, format!("`{place}` cannot be written: {why}")).help(help)
 }
 
-/// Returns the text with a key more; `None` where no table can take it.
+/// Returns the text with a key added; `None` if there is no table for it.
 fn added(before: &str, place: &FieldPath, number: u32) -> Option<String> {
     let mut document: DocumentMut = before.parse().ok()?;
     set(document.as_item_mut(), place.segments(), number)?;

@@ -1,5 +1,5 @@
-//! A stack as it came out: files laid over each other, variables put in. As TOML with the place of every value
-//! behind it, or as JSON.
+//! The effective stack: all files merged and variables resolved. Written as TOML with the position of each value in a comment, or
+//! as JSON.
 
 use std::fmt::Write as _;
 
@@ -12,14 +12,14 @@ use model::address::FieldPath;
 use model::resource::{Resource, Role};
 use model::secrets::{Secrets, masked};
 
-/// A stack and what it becomes, ready to be shown: what looks like a secret is hidden.
+/// A stack and its resources, for output: values that look like secrets are hidden.
 pub struct Effective<'a> {
     stack: Value,
     sources: &'a Sources,
     becomes: Vec<Becomes>,
 }
 
-/// Manifests and charts name their files; what those hold is shown as what the section becomes.
+/// Removes the contents of manifests and charts. They are shown as the resources of the section instead.
 fn without_texts(tree: &mut Value) {
     let own = |keys: &mut Value| {
         if let Value::Object(keys) = keys {
@@ -35,14 +35,14 @@ fn without_texts(tree: &mut Value) {
     }
 }
 
-/// A resource that a section becomes or relies on.
+/// A resource of a section, or one that it relies on.
 struct Becomes {
     resource: Resource,
     ours: bool,
 }
 
 impl<'a> Effective<'a> {
-    /// Of a stack that is well formed.
+    /// Creates the output form of a valid stack.
     pub fn new(stack: &Stack, sources: &'a Sources, lowered: &Lowered) -> Self {
         let mut tree = serde_json::to_value(stack).unwrap_or_default();
         without_texts(&mut tree);
@@ -65,7 +65,7 @@ impl<'a> Effective<'a> {
         Self { stack: tree, sources, becomes }
     }
 
-    /// TOML; `objects` adds what each section becomes, as comments.
+    /// Returns the stack as TOML; `objects` adds the objects of each section as comments.
     pub fn toml(&self, objects: bool) -> String {
         let mut text =
             String::from("# The stack after resolving extended files, variables and short forms;\n");
@@ -156,12 +156,12 @@ impl<'a> Effective<'a> {
     }
 }
 
-/// Escapes the characters of references, except in `${env.`, which is shown for a secret.
+/// Escapes references, except for `${env.`, which stands for a hidden secret.
 fn with_references(text: &str) -> String {
     escaped(text).replace("$${env.", "${env.")
 }
 
-/// Hides secrets: a value that came in under the name of a secret becomes its reference, and the rest is masked.
+/// Hides secrets: a value from a variable with the name of a secret is replaced by its reference, other secrets are masked.
 fn hide(value: &mut Value, secrets: &Secrets) {
     known(value, secrets);
     *value = masked(value);

@@ -12,19 +12,19 @@ use model::diag;
 /// A place of the stack file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Explained {
-    /// The path, with `NAME` where people give names: `node_pool.NAME.nodes`.
+    /// The path, with `NAME` for names that users choose: `node_pool.NAME.nodes`.
     pub path: String,
     /// The values that it takes: `number from 1`.
     pub takes: String,
-    /// The default, or that there is none because it must be given.
+    /// The default value, or that the key is required.
     pub default: String,
     /// The meaning of the path.
     pub about: String,
-    /// The keys in it, those that must be given first.
+    /// The keys in it, required ones first.
     pub keys: Vec<Self>,
 }
 
-/// No such place, and the ones that were likely meant.
+/// The error for a path that does not exist, with similar paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unknown {
     /// Paths without names: `node_pool.nodes`.
@@ -32,17 +32,18 @@ pub struct Unknown {
 }
 
 impl Unknown {
-    /// Returns the one place of a key that was typed alone: `dask_cluster.idle_stop` for `idle_stop`.
+    /// Returns the path of a key that was typed without its section, if there is only one: `dask_cluster.idle_stop` for
+    /// `idle_stop`.
     pub fn only(&self, typed: &str) -> Option<&str> {
         let [only] = self.near.as_slice() else { return None };
         only.rsplit_once('.').is_some_and(|(_, key)| key == typed).then_some(only)
     }
 }
 
-/// Returns the place of a path; names of pools and clusters may be given, written `NAME`, or left out.
+/// Explains a path. Names of pools and clusters may be given, written as `NAME`, or left out.
 ///
 /// # Errors
-/// The file has no such place.
+/// The stack file has no such key.
 pub fn explain(typed: &str) -> Result<Explained, Unknown> {
     let typed = typed.trim().trim_matches(['[', ']']);
     let path: FieldPath = typed.parse().unwrap_or_default();
@@ -63,7 +64,7 @@ pub fn explain(typed: &str) -> Result<Explained, Unknown> {
     if keys.is_empty() { Err(unknown()) } else { Ok(place.whole()) }
 }
 
-/// Returns the sections in the order in which people write them.
+/// Returns the sections in their usual order.
 pub fn sections() -> Vec<Explained> {
     let root = Place { path: Vec::new(), schema: shape(), about: "" };
     order().into_iter().filter_map(|name| root.below(name)).map(|place| place.named().row("")).collect()
@@ -76,7 +77,7 @@ fn key(segment: &Segment) -> Option<&str> {
     }
 }
 
-/// A place on the way down.
+/// A node of the schema, during a walk down a path.
 #[derive(Clone)]
 struct Place<'s> {
     path: Vec<&'s str>,
@@ -86,7 +87,7 @@ struct Place<'s> {
 }
 
 impl<'s> Place<'s> {
-    /// Returns the tables with keys that stand here.
+    /// Returns the tables with keys that the value can be.
     fn tables(&self) -> Vec<&'s Value> {
         tables_in(self.schema)
     }
@@ -96,7 +97,7 @@ impl<'s> Place<'s> {
         properties.flat_map(|properties| properties.keys().cloned()).collect()
     }
 
-    /// Returns the schema of the members, where users choose their names.
+    /// Returns the schema of the members of a table whose keys users choose.
     fn members(&self) -> Option<&'s Value> {
         let schema = resolve(shape(), self.schema);
         schema.get("additionalProperties").filter(|members| members.is_object())
@@ -108,7 +109,7 @@ impl<'s> Place<'s> {
         Self { path, schema, about: description(schema) }
     }
 
-    /// Returns one key below; through the name where none was given.
+    /// Returns a key of this table; skips a user's name if the path leaves it out.
     fn below(&self, wanted: &str) -> Option<Self> {
         let found = self.tables().into_iter().find_map(|table| {
             let (name, schema) = table["properties"].as_object()?.get_key_value(wanted)?;
@@ -121,7 +122,7 @@ impl<'s> Place<'s> {
         named.below(wanted).or(Some(named))
     }
 
-    /// Returns the place behind the name, where people give one.
+    /// Returns the member table if users choose its name.
     fn named(&self) -> Self {
         match self.members() {
             Some(members) => Self { about: self.about, ..self.inside("NAME", members) },
@@ -129,7 +130,7 @@ impl<'s> Place<'s> {
         }
     }
 
-    /// Itself in one row of the table above it.
+    /// Returns its explanation without keys, as a row of its table.
     fn row(&self, default: &str) -> Explained {
         let (meaning, own) = meaning_and_default(self.schema);
         let about = if self.about.is_empty() { meaning } else { self.about.to_owned() };
@@ -137,7 +138,7 @@ impl<'s> Place<'s> {
         Explained { path: self.path.join("."), takes: type_of(self.schema), default, about, keys: Vec::new() }
     }
 
-    /// Itself with its keys.
+    /// Returns its explanation with its keys.
     fn whole(&self) -> Explained {
         let place = self.named();
         let (meaning, default) = meaning_and_default(self.schema);
@@ -162,7 +163,7 @@ impl<'s> Place<'s> {
         Explained { path: place.path.join("."), takes: type_of(self.schema), default: required, about, keys }
     }
 
-    /// Returns true if the table around it requires it.
+    /// Returns true if the enclosing table requires it.
     fn is_required(&self) -> bool {
         let Some((last, above)) = self.path.split_last() else { return false };
         let root = Place { path: Vec::new(), schema: shape(), about: "" };
@@ -175,7 +176,7 @@ impl<'s> Place<'s> {
     }
 }
 
-/// Returns every path without names, the deepest last.
+/// Returns all paths without users' names, the deepest last.
 fn paths() -> Vec<String> {
     fn walk(place: &Place<'_>, prefix: &str, depth: usize, found: &mut Vec<String>) {
         let mut seen = BTreeSet::new();
@@ -198,7 +199,7 @@ fn paths() -> Vec<String> {
     found
 }
 
-/// Places that end in the same key, else those that look alike.
+/// Returns paths that end with the same key, else similar paths.
 fn near(typed: &str) -> Vec<String> {
     let paths = paths();
     let last = typed.rsplit('.').next().unwrap_or(typed);

@@ -1,4 +1,4 @@
-//! `docs/gke-fields.md`: every field of the GKE API, by which key a stack sets it, and what changing it does.
+//! `docs/gke-fields.md`: every field of the GKE API, the key of the stack file that sets it, and the effect of changing it.
 
 use std::fmt::Write as _;
 

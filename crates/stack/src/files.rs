@@ -1,5 +1,5 @@
-//! Files that a stack names: `file` and `definitions` of manifests, `pod` of Dask sections. Their content goes into
-//! the tree in the place of their names, so that everything after sees values, and finds their lines.
+//! Files that a stack names: `file` and `definitions` of manifests, `pod` of Dask sections. Their content replaces their names in
+//! the tree, so that later stages see values and find their lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -22,12 +22,12 @@ use model::source::{FileId, Sources, Span};
 pub(super) struct Found {
     /// Problems with the files.
     pub(super) diagnostics: Vec<Diagnostic>,
-    /// Values that are read as something else than they look like; told unless something worse is.
+    /// Values that are read as something other than they look like. They are reported unless there is a more serious problem.
     pub(super) traps: Vec<(FieldPath, Diagnostic)>,
 }
 
-/// Reads every file that the tree names. They are looked for from the folder of the file that names them on;
-/// `root` is what the names of all files start from.
+/// Reads every file that the tree names. Paths are relative to the folder of the file that names them; `root` is the folder of
+/// the stack.
 pub(super) fn read<'a>(
     tree: &mut Value,
     sources: &'a mut Sources,
@@ -68,8 +68,8 @@ pub(super) fn read<'a>(
     files
 }
 
-/// Puts a value at a place. Tables on the way are made, as a key that is not given may stand in one; items of lists
-/// are not.
+/// Sets the value at a path. Creates missing tables on the way, as the value may belong to a table that is not in the file, but
+/// no list items.
 pub(super) fn put(value: &mut Value, path: &[Segment], other: &Value) {
     match path {
         [] => *value = other.clone(),
@@ -94,7 +94,7 @@ pub(super) fn put(value: &mut Value, path: &[Segment], other: &Value) {
     }
 }
 
-/// Where the tree names a file that holds a pod, by the schema of the stack.
+/// Collects the paths in the tree that name a file with a pod, by the schema of the stack.
 fn pods(schema: &Value, value: &Value, path: &FieldPath, found: &mut Vec<FieldPath>) {
     let reference = schema.get("$ref").or_else(|| schema.pointer("/allOf/0/$ref")).and_then(Value::as_str);
     if reference.is_some_and(|name| name.ends_with("/Pod")) {
@@ -121,7 +121,7 @@ fn pods(schema: &Value, value: &Value, path: &FieldPath, found: &mut Vec<FieldPa
     }
 }
 
-/// The files that a stack names, on their way into its tree.
+/// The files that a stack names, while they are read into its tree.
 pub(super) struct Files<'a> {
     pub(super) sources: &'a mut Sources,
     root: &'a Path,
@@ -210,8 +210,8 @@ impl Files<'_> {
         objects.push(value);
     }
 
-    /// An object that a chart made. Fields without a value and words that YAML reads as others are the habit of
-    /// templates and nothing that the user wrote.
+    /// Adds an object that a chart rendered. Does not report null values and YAML's special words: templates often contain them,
+    /// and the user did not write them.
     pub(super) fn rendered(&mut self, node: Node, to: &FieldPath, objects: &mut Vec<Value>) {
         if !node.is_table() {
             let problem =
@@ -227,12 +227,12 @@ impl Files<'_> {
         objects.push(value);
     }
 
-    /// Returns a file's path from the current folder on, when `name` is looked for from `folder`.
+    /// Returns the path of a file `name` relative to `folder`, as seen from the current folder.
     pub(super) fn path(&self, folder: &Path, name: &str) -> PathBuf {
         self.root.join(folder).join(name)
     }
 
-    /// Fields without a value: the API server drops them, and mostly something was meant.
+    /// Removes null values, and reports them: the API server drops them, and usually they are mistakes.
     fn without_nulls(&mut self, value: &mut Value, path: &FieldPath, told: bool) {
         // Paths cost more than a look, and there is hardly ever one.
         if !has_null(value) {
@@ -279,7 +279,7 @@ impl Files<'_> {
         self.found.diagnostics.push(problem.help(help));
     }
 
-    /// A pod from its file. `null` there takes away what the section says.
+    /// Reads a pod from its file. `null` in it removes a value of the section.
     fn pod(&mut self, tree: &mut Value, place: &FieldPath) {
         let Some(name) = place.find(tree).and_then(Value::as_str).map(str::to_owned) else { return };
         let mut value = json!({});
@@ -380,7 +380,7 @@ impl Files<'_> {
     }
 }
 
-/// Returns true if a document is a `List`, or a `ConfigMapList` and such.
+/// Returns true if a document is a `List`, or a typed list such as `ConfigMapList`.
 pub(super) fn is_list(document: &Node) -> bool {
     let is_list = document.text("kind").is_some_and(|kind| kind.ends_with("List"));
     is_list && document.get("items").is_some_and(Node::is_list)

@@ -1,7 +1,8 @@
 //! The stack file as a typed tree. Spans are not here: [`Sources`] finds the place of any field path, now and later.
 //!
 //! `disk` is the only file that touches the disk. `parse` turns texts into the tree (overlays, variables, shape and types) and
-//! reports all mistakes in one pass. `rules` has the checks across sections. `lower` joins the kinds: sections become resources.
+//! reports all mistakes in one pass. `rules` has the checks across sections. `lower` turns sections into resources with the
+//! functions of the kinds.
 //!
 //! Doc comments of sections and fields are what `schema`, editors and `docs/stack-reference.md` show.
 
@@ -168,7 +169,7 @@ impl Stack {
         self.local.is_some() || self.ssh.is_some() || self.slurm.is_some()
     }
 
-    /// Returns true where Dask on the hosts of the stack speaks TLS by default: a section may name another protocol.
+    /// Returns true if Dask on the stack's hosts uses TLS by default. A section can set another protocol.
     pub fn speaks_tls(&self) -> bool {
         match (&self.ssh, &self.slurm, &self.local) {
             (Some(ssh), ..) => ssh.tls.unwrap_or(true),
@@ -177,7 +178,7 @@ impl Stack {
         }
     }
 
-    /// Returns everything that came as YAML: manifests and what charts made, in the order of making.
+    /// Returns everything that comes from YAML, manifests and rendered charts, in the order of creation.
     pub fn bundles(&self) -> Vec<Bundle<'_>> {
         let operator = self.dask_operator.iter().filter_map(DaskOperator::bundle);
         let kueue = self.kueue.iter().filter_map(Kueue::bundle);

@@ -1,4 +1,4 @@
-//! From sections to resources: each kind's file writes its own; here they are told of each other.
+//! Lowers sections to resources. Each kind's file lowers its own section; this module passes it the facts about other sections.
 
 use std::collections::BTreeSet;
 
@@ -86,12 +86,12 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
     Lowered { owner, target, resources: resources.into(), external, capacity_options, hourly: hourly(stack) }
 }
 
-/// Returns objects of charts and files by whether a section names them.
+/// Splits objects from YAML into those of a section and all others.
 fn of_section(section: &str, objects: Vec<Resource>) -> (Vec<Resource>, Vec<Resource>) {
     objects.into_iter().partition(|resource| resource.address.section() == section)
 }
 
-/// Returns all ways of the pools that have several.
+/// Returns the capacity options of the pools that have several.
 fn capacity_options(stack: &Stack, scope: &Scope) -> Vec<CapacityOptions> {
     let Some(cluster) = &scope.target.gke else { return Vec::new() };
     let pools = managed(&stack.node_pool);
@@ -156,7 +156,7 @@ fn external(stack: &Stack, scope: &Scope) -> Vec<External> {
     external
 }
 
-/// Returns the facts that sections may know of their neighbors.
+/// Returns the facts that sections may use about other sections.
 pub fn scope(stack: &Stack, simulated: bool) -> Scope {
     let cluster = stack.gke.as_ref().zip(stack.cluster.as_ref());
     let target = Target {
@@ -190,7 +190,7 @@ pub fn scope(stack: &Stack, simulated: bool) -> Scope {
                 key: key.clone(),
                 name: queue.live_name(key).to_owned(),
                 namespaces: waiting_in(stack, key, queue),
-                managed: queue.manage.is_managed(),
+                manages_priorities: queue.manage.is_managed(),
             })
             .collect(),
         operator_namespace: stack.dask_operator.as_ref().map(|section| section.namespace().to_owned()),
@@ -228,7 +228,8 @@ fn dask_facts(stack: &Stack, key: &str, section: &DaskCluster) -> DaskFacts {
         false => kinds::hosts::cluster::scheduler_address(section, &hosts, stack.speaks_tls()),
         true => kinds::dask::api::scheduler_address(&name, section.namespace()),
     };
-    let on = stack.ssh.as_ref().and_then(|_| kinds::hosts::cluster::on(&section.scheduler, &hosts));
+    let on =
+        stack.ssh.as_ref().and_then(|_| kinds::hosts::cluster::scheduler_host(&section.scheduler, &hosts));
     let on = on.map(|host| host.name.clone());
     let (image, environment) = (section.image.clone(), section.environment.clone());
     let closed = !section.network_policy.is_open();
@@ -278,7 +279,7 @@ pub fn owner(stack: &Stack) -> Owner {
     Owner { stack: stack.stack.name.clone(), id }
 }
 
-/// GKE spreads the nodes of a regional cluster over three zones when nothing else is said.
+/// Returns the number of zones of the cluster's nodes: by default, GKE uses three zones for a regional cluster.
 fn zones(stack: &Stack) -> u32 {
     let given = stack.cluster.as_ref().map_or(0, |cluster| cluster.zones.len());
     let regional = stack.gke.as_ref().is_some_and(|gke| gke.location.matches('-').count() == 1);
@@ -324,7 +325,7 @@ fn hourly(stack: &Stack) -> Option<Hourly> {
     Some(hourly)
 }
 
-/// Checks what would be sent to Kubernetes against the schemas of its kinds, without any server.
+/// Checks the bodies of Kubernetes objects against the schemas of their kinds, without a server.
 pub fn check(resources: &[Resource], sources: &Sources) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     for resource in resources {

@@ -1,5 +1,4 @@
-//! `extends`, `unset` and `enabled`: files that lie over each other give one tree, and every field keeps the
-//! place that it came from.
+//! `extends`, `unset` and `enabled`: merges a file and the files that it extends into one tree. Every field keeps its position.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -14,7 +13,7 @@ use model::address::{FieldPath, Segment};
 use model::diag::{Code, Diagnostic, nearest};
 use model::source::{FileId, Sources, Span};
 
-/// A text, where it is, and what messages call it.
+/// A text, its path, and its name in messages.
 pub(super) struct Text {
     pub(super) path: PathBuf,
     pub(super) name: String,
@@ -25,19 +24,19 @@ pub(super) struct Text {
 pub(super) struct Joined {
     /// The tree, partial where a text is broken.
     pub(super) value: Value,
-    /// The file that was asked for.
+    /// The file that the user named.
     pub(super) top: FileId,
-    /// Problems with the texts and with how they lie over each other.
+    /// Problems with the texts and with merging them.
     pub(super) diagnostics: Vec<Diagnostic>,
     /// Lines (from 1) that break TOML's rules.
     pub(super) broken: BTreeSet<(FileId, usize)>,
-    /// True if all files were read. Otherwise, a field that seems missing may stand in the file that was not.
+    /// True if all files were read. Otherwise, a missing field may be in a file that was not read.
     pub(super) whole: bool,
-    /// Sections and fields that were taken away, and where that is said.
+    /// Removed sections and fields, each with the position of the removal.
     pub(super) taken: BTreeMap<FieldPath, Span>,
 }
 
-/// Reads a text and those below it, and joins them.
+/// Reads a text and the texts that it extends, and merges them.
 pub(super) fn read(sources: &mut Sources, top: Text, fence: &Fence) -> Joined {
     let mut chain = Chain { layers: Vec::new(), opened: Vec::new(), diagnostics: Vec::new(), whole: true };
     let mut next = Some(top);
@@ -47,8 +46,8 @@ pub(super) fn read(sources: &mut Sources, top: Text, fence: &Fence) -> Joined {
     chain.join(sources)
 }
 
-/// Takes sections with `enabled = false` out of the tree. Called before variables are put in, so that a section
-/// that is away needs none of them, and again when `enabled` itself may come from one.
+/// Removes sections with `enabled = false` from the tree. Called before variables are resolved, so that a disabled section needs
+/// no variables, and again afterwards, as `enabled` may come from a variable.
 pub(super) fn disable(
     value: &mut Value,
     sources: &Sources,
@@ -89,7 +88,7 @@ fn takes_no_section(sections: &[FieldPath], section: &FieldPath, switch: &FieldP
     }
 }
 
-/// A file and what it says.
+/// A file and its tree.
 struct Layer {
     file: FileId,
     value: Value,
@@ -97,7 +96,7 @@ struct Layer {
     broken: BTreeSet<usize>,
 }
 
-/// Files from the one that was asked for down.
+/// The named file and the files that it extends, in this order.
 struct Chain {
     layers: Vec<Layer>,
     /// The opened files: the path, and the name that messages use.
@@ -107,7 +106,7 @@ struct Chain {
 }
 
 impl Chain {
-    /// Takes a text in; the text that it extends.
+    /// Adds a text, and returns the text that it extends.
     fn add(&mut self, sources: &mut Sources, text: Text, fence: &Fence) -> Option<Text> {
         let Text { path, name, text } = text;
         self.opened.push((real(&path), name.clone()));
@@ -126,7 +125,7 @@ impl Chain {
         self.open(sources, (&path, &name), &below?, span, fence)
     }
 
-    /// Returns the text of `given`, a path from the folder of the file that names it.
+    /// Returns the text of the file `given`, a path relative to the folder of the file that names it.
     fn open(
         &mut self,
         sources: &mut Sources,
@@ -171,7 +170,7 @@ impl Chain {
         }
     }
 
-    /// Lays the files over each other, the lowest first.
+    /// Merges the files, starting with the base file.
     fn join(self, sources: &mut Sources) -> Joined {
         let Self { layers, opened: _, mut diagnostics, whole } = self;
         let mut value = Value::Object(Map::new());
@@ -203,7 +202,7 @@ impl Chain {
     }
 }
 
-/// Tables are merged key by key, everything else is replaced.
+/// Merges `over` into `below`: tables key by key, everything else is replaced.
 fn merge(sources: &mut Sources, below: &mut Value, over: Value, path: &FieldPath) {
     match (below, over) {
         (Value::Object(below), Value::Object(over)) => {
@@ -224,14 +223,14 @@ fn merge(sources: &mut Sources, below: &mut Value, over: Value, path: &FieldPath
     }
 }
 
-/// A field that a file takes away, and the place of the entry that says so.
+/// A field that a file removes by `unset`, with the position of the entry.
 struct Unset {
     field: FieldPath,
     item: FieldPath,
 }
 
-/// Removes the `unset` lists from a file's tree, and returns their entries. Lists of anything but text stay for the check
-/// of the shape.
+/// Removes the `unset` lists from a file's tree, and returns their entries. Lists of other types stay, so that the schema check
+/// reports them.
 fn unsets(over: &mut Value) -> Vec<Unset> {
     let mut found = Vec::new();
     for section in std::iter::once(FieldPath::root()).chain(section_paths(over)) {
@@ -305,7 +304,7 @@ pub(super) fn not_text(sources: &mut Sources, name: &str, bytes: &[u8]) -> Diagn
         .help("save the file as UTF-8")
 }
 
-/// `a/../b` as `b`, to be read by people.
+/// Returns a path without `..` for messages: `b` for `a/../b`.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -347,7 +346,7 @@ fn collect(schema: &Value, value: &Value, path: &FieldPath, found: &mut Vec<Fiel
     }
 }
 
-/// Takes a field out of a tree; whether it was there.
+/// Removes a field from a tree, and returns true if it existed.
 fn remove(value: &mut Value, path: &FieldPath) -> bool {
     let Some((Segment::Key(last), parents)) = path.segments().split_last() else { return false };
     let parent = parents.iter().try_fold(value, |value, segment| match segment {

@@ -1,5 +1,5 @@
-//! Text to [`Stack`]: TOML, the files below, references, shape, rules. Every mistake is told in one run, in the
-//! order of the texts.
+//! Parses texts to a [`Stack`]: TOML, extended files, references, schema and rules. Reports all errors in one run, in the order
+//! of the texts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
@@ -20,25 +20,25 @@ use model::resource::Lowered;
 use model::secrets;
 use model::source::{FileId, Sources, Span};
 
-/// The inputs that the file may take from outside.
+/// Inputs of a stack file from outside.
 pub struct Options<'a> {
-    /// The environment; a function so that tests and servers need not change the process's own.
+    /// The environment variables. It is a function, so that tests need not change the environment of the process.
     pub env: &'a dyn Fn(&str) -> Option<String>,
     /// Values of `--var NAME=VALUE`.
     pub vars: &'a BTreeMap<String, String>,
-    /// Renders charts; without it they are left alone.
+    /// Renders charts; without it, charts are not rendered.
     pub helm: Option<&'a Helm<'a>>,
 }
 
-/// A stack that may be planned.
+/// A valid stack.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     pub stack: Stack,
-    /// Where its fields stand.
+    /// The positions of its fields.
     pub sources: Sources,
-    /// Warnings about what is allowed and likely not meant, in order.
+    /// Warnings, in order.
     pub warnings: Vec<Diagnostic>,
-    /// The lowered stack as on a sandbox, if a rule computed it.
+    /// The lowered stack for the sandbox, if a rule computed it.
     lowered: Option<Lowered>,
 }
 
@@ -51,10 +51,10 @@ impl Loaded {
     }
 }
 
-/// A file that is no stack yet.
+/// The errors of a file that is not a valid stack.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// Its text, for showing the places.
+    /// Its texts, to show positions.
     pub sources: Sources,
     /// Diagnostics, in order: at least one error, and warnings.
     pub diagnostics: Vec<Diagnostic>,
@@ -63,15 +63,15 @@ pub struct Failure {
 /// Loads a stack from a file, or from `stack.toml` in a folder.
 ///
 /// # Errors
-/// Everything that is wrong with the file, with its place.
+/// All errors in the file, with their positions.
 pub fn load(path: &Path, options: &Options<'_>) -> Result<Loaded, Failure> {
     load_with(path, options, &[], Trust::Repository)
 }
 
-/// Loads a stack as [`load`] does, with other values at some places of the tree.
+/// Loads a stack as [`load`] does, with some values of the tree replaced.
 ///
 /// # Errors
-/// Everything that is wrong with the file and with those values, with its place.
+/// All errors in the file and in those values, with their positions.
 pub fn load_with(
     path: &Path,
     options: &Options<'_>,
@@ -98,8 +98,8 @@ pub fn load_with(
     }
 }
 
-/// Returns the addresses of the sections in a file and in those it extends, as far as they can be read: for completion, which has
-/// nobody to tell about mistakes. Nothing is rendered or run.
+/// Returns the addresses of the sections in a file and in those it extends, as far as they can be read. It is for shell
+/// completion, so it reports no errors, and renders and runs nothing.
 pub fn sections(path: &Path) -> Vec<Address> {
     let file = file_of(path);
     let text = disk::whole(path, &file, Trust::Repository).map(String::from_utf8);
@@ -111,10 +111,10 @@ pub fn sections(path: &Path) -> Vec<Address> {
     paths.iter().filter_map(address_of).collect()
 }
 
-/// Sections that say where and how, and have nothing to plan.
+/// Sections that are settings and have no resources.
 const SETTINGS: [&str; 8] = ["allow", "gke", "kubernetes", "local", "slurm", "ssh", "stack", "vars"];
 
-/// `node_pool.a` of the path of its section; none of what stands inside of another section.
+/// Returns the address of a section's path: `node_pool.a`. `None` for a path inside a section.
 fn address_of(path: &FieldPath) -> Option<Address> {
     match path.segments() {
         [Segment::Key(section), ..] if SETTINGS.contains(&section.as_str()) => None,
@@ -130,10 +130,10 @@ fn file_of(path: &Path) -> PathBuf {
     file.strip_prefix(".").map(Path::to_owned).unwrap_or(file)
 }
 
-/// Parses a stack from its text; `name` is what messages call it, and where files that it names are looked for.
+/// Parses a stack from its text. `name` is its name in messages, and the path to which files in it are relative.
 ///
 /// # Errors
-/// Everything that is wrong with the text, with its place.
+/// All errors in the text, with their positions.
 pub fn parse_text(name: &str, text: &str, options: &Options<'_>) -> Result<Loaded, Failure> {
     parse_in(Path::new(""), name, text, options)
 }
@@ -141,7 +141,7 @@ pub fn parse_text(name: &str, text: &str, options: &Options<'_>) -> Result<Loade
 /// Parses the text of a file in `folder`, which messages do not show.
 ///
 /// # Errors
-/// Everything that is wrong with the text, with its place.
+/// All errors in the text, with their positions.
 pub fn parse_in(folder: &Path, name: &str, text: &str, options: &Options<'_>) -> Result<Loaded, Failure> {
     let text = Text { path: folder.join(name), name: name.to_owned(), text: text.to_owned() };
     parse(text, options, &[], Trust::Repository)
@@ -209,8 +209,7 @@ fn parse(
     }
 }
 
-/// Takes what is wrong out of the tree. A key that was wrong may be one without which its table cannot be read: the table goes,
-/// the rest stays. These tables are returned.
+/// Removes wrong values from the tree. If a removed key is required, its table is removed as well. Returns these tables.
 fn take_out(value: &mut Value, mistakes: &[Mistake]) -> Vec<FieldPath> {
     mistakes.iter().for_each(|mistake| prune(value, &mistake.path));
     let mut tables = Vec::new();
@@ -226,8 +225,8 @@ fn take_out(value: &mut Value, mistakes: &[Mistake]) -> Vec<FieldPath> {
     tables
 }
 
-/// Keeps what stands under names of secrets, so that no message shows it. Reasons of `[allow]` stand under the names
-/// of what they allow.
+/// Adds values under names of secrets to the secrets that no message shows. Skips the reasons in `[allow]`, whose keys are the
+/// names of what they allow.
 fn learn(value: &Value, sources: &mut Sources) {
     let sections = value.as_object().into_iter().flatten().filter(|(key, _)| *key != "allow");
     for found in sections.flat_map(|(_, section)| secrets::found_in(section)) {
@@ -235,21 +234,22 @@ fn learn(value: &Value, sources: &mut Sources) {
     }
 }
 
-/// Returns warnings about values that are read as something else than they look like, where no other diagnostic stands.
+/// Returns warnings about values that are read as something other than they look like, unless there is another diagnostic at the
+/// same position.
 fn harmless(traps: Vec<(FieldPath, Diagnostic)>, said: &[Diagnostic], sources: &Sources) -> Vec<Diagnostic> {
     let spans: BTreeSet<Option<Span>> = said.iter().map(|diagnostic| diagnostic.span(sources)).collect();
     traps.into_iter().map(|(_, trap)| trap).filter(|trap| !spans.contains(&trap.span(sources))).collect()
 }
 
-/// Mistakes of shape that follow from a broken line say nothing: values there are guesses of the parser, and
-/// what seems missing may stand in it.
+/// Returns false for schema errors that follow from a broken line: values there are guesses of the parser, and missing keys may
+/// be in that line.
 fn trusted(diagnostic: &Diagnostic, sources: &Sources, broken: &BTreeSet<(FileId, usize)>) -> bool {
     let line = diagnostic.span(sources).map(|span| (span.file, sources.location(span).line));
     broken.is_empty()
         || (diagnostic.code != Code::MissingKey && line.is_none_or(|line| !broken.contains(&line)))
 }
 
-/// A key that is given twice has the shape of both, so what is said about its shape there is no news.
+/// Returns true for a schema error at a key that is set twice: the duplicate is reported already.
 fn repeated(diagnostic: &Diagnostic, sources: &Sources, said: &[Diagnostic]) -> bool {
     let line = |span: Span| (span.file, sources.location(span).line);
     let Some(place) = diagnostic.span(sources).map(line) else { return false };
@@ -269,7 +269,7 @@ fn section(path: &FieldPath) -> FieldPath {
     path.segments().iter().take(depth).cloned().collect()
 }
 
-/// Takes a field that is wrong out of the tree, so that the rules can look at the rest.
+/// Removes a wrong field from the tree, so that the rules can check the rest.
 fn prune(value: &mut Value, path: &FieldPath) {
     let Some((last, parents)) = path.segments().split_last() else { return };
     let parent = parents.iter().try_fold(value, |value, segment| match segment {
@@ -289,7 +289,7 @@ fn prune(value: &mut Value, path: &FieldPath) {
     }
 }
 
-/// Values that could not be told: nobody shall take their absence for a default.
+/// Collects the paths of values that could not be parsed, so that a rule does not assume their default.
 fn nulls(value: &Value, path: &FieldPath, found: &mut Vec<FieldPath>) {
     match value {
         Value::Null => found.push(path.clone()),

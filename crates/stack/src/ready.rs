@@ -1,5 +1,5 @@
-//! The ready stacks of `stacks/`, carried in the program so that `init` works without a clone, and what `init`
-//! changes in them.
+//! The ready stacks in `stacks/`, which are built into the program so that `init` needs no clone of the repository, and the
+//! changes that `init` makes to them.
 
 use super::reference::sentences;
 
@@ -11,14 +11,14 @@ pub struct Ready {
     pub files: &'static [(&'static str, &'static str)],
 }
 
-/// A ready stack by its folder and files.
+/// Builds a ready stack from its folder and files.
 macro_rules! ready {
     ($name:literal: $($file:literal),+) => {
         Ready { name: $name, files: &[$(($file, include_str!(concat!("../../../stacks/", $name, "/", $file)))),+] }
     };
 }
 
-/// All of them; a test compares them with the folder.
+/// All ready stacks; a test compares them with the folder.
 pub const READY: &[Ready] = &[
     // The recommended one.
     ready!("rapids-gke-lean": "stack.toml"),
@@ -37,7 +37,7 @@ pub const READY: &[Ready] = &[
     ready!("ssh": "stack.toml"),
 ];
 
-/// Where editors find the schema, from the stack's folder on.
+/// The path of the schema for editors, relative to the stack's folder.
 pub const SCHEMA: &str = ".dask-infra/stack.schema.json";
 
 /// Values for a user's own copy of a ready stack.
@@ -69,12 +69,12 @@ impl Ready {
         sentences(&comment).first().map(|sentence| (*sentence).to_owned()).unwrap_or_default()
     }
 
-    /// Its `stack.toml` as it stands in the folder.
+    /// Returns its `stack.toml` unchanged.
     pub fn text(&self) -> &'static str {
         self.files.first().map_or("", |(_, text)| text)
     }
 
-    /// Its `stack.toml` as a user's own: with an id, and project and location where they are known.
+    /// Returns its `stack.toml` for a user: with an id, and with project and location if they are known.
     pub fn own(&self, own: &Own) -> String {
         let mut text = String::new();
         let mut section = "";
@@ -103,7 +103,7 @@ impl Ready {
     }
 }
 
-/// Returns the line with another value; its comment stays where it was when there is room.
+/// Returns the line with another value. Its comment stays in the same column if possible.
 fn with_value(line: &str, value: &str) -> String {
     let key = line.split('=').next().unwrap_or_default();
     // No value of a ready stack has this character.

@@ -1,4 +1,4 @@
-//! `docs/stack-reference.md`, written from the schema and so from the doc comments of the sections.
+//! `docs/stack-reference.md`, which is generated from the schema, and so from the doc comments of the sections.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::schema::{OVERLAY, resolve, shape, types, words};
 use super::sections::SECTIONS;
 
-/// Sections in the order in which people write them.
+/// Returns the sections in their usual order.
 pub fn order() -> Vec<&'static str> {
     let sections = SECTIONS.iter().map(|row| row.name);
     ["stack", "gke", "kubernetes", "local", "ssh", "slurm", "vars"]
@@ -57,7 +57,7 @@ pub(super) fn has_keys(schema: &Value) -> bool {
     resolve(shape(), schema).get("properties").is_some()
 }
 
-/// A heading, the table of keys, and the tables inside.
+/// Writes a heading, the table of keys, and the tables inside.
 fn table(page: &mut String, depth: usize, path: &str, schema: &Value, about: &str) {
     let schema = resolve(shape(), schema);
     let _ = write!(page, "\n{} `[{path}]`\n\n{about}\n\n", "#".repeat(depth));
@@ -90,7 +90,7 @@ fn table(page: &mut String, depth: usize, path: &str, schema: &Value, about: &st
     }
 }
 
-/// Tables with keys of their own that a value is, may be, or lists.
+/// Returns the tables with keys that a value is, can be, or contains as a list.
 pub(super) fn tables_in(schema: &Value) -> Vec<&Value> {
     let schema = resolve(shape(), schema);
     if let Some(items) = schema.get("items") {
@@ -102,7 +102,7 @@ pub(super) fn tables_in(schema: &Value) -> Vec<&Value> {
     schema["oneOf"].as_array().into_iter().flatten().filter(|choice| has_keys(choice)).collect()
 }
 
-/// Sentences, those that begin with "Default" apart.
+/// Splits a description into its sentences and those that begin with "Default".
 pub(super) fn meaning_and_default(schema: &Value) -> (String, String) {
     let (mut meaning, mut default) = (Vec::new(), Vec::new());
     for sentence in sentences(description(schema)) {

@@ -1,17 +1,17 @@
-//! Words that the stack reads as references, in places where nobody reads them: there they would be applied as text.
+//! References in places where they are not resolved, and would be applied as plain text.
 //!
-//! `env:NAME` is read in `{ secret = "env:NAME" }` and in the data of a manifest's Secret; `${var.NAME}` and `${env.NAME}`
-//! in TOML. Only a whole value counts: shell texts, templates and tags (`env:prod`) have such words in the middle, or in
-//! lower case.
+//! `env:NAME` is read in `{ secret = "env:NAME" }` and in the data of a manifest's Secret; `${var.NAME}` and `${env.NAME}` in
+//! TOML. Only a whole value counts: shell commands, templates and tags (`env:prod`) contain such words in the middle or in lower
+//! case.
 
 use serde_json::{Map, Value};
 
 use model::address::FieldPath;
-use model::secrets::env_values::VARIABLE;
+use model::secrets::env_values::ENV_PREFIX;
 use model::secrets::is_secret;
 use model::source::Sources;
 
-/// Kinds of places for a word; the kind determines how a reference is written there.
+/// Kinds of places. The kind determines how a reference is written there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Home {
     /// A variable of a section's pods.
@@ -28,19 +28,18 @@ pub(super) enum Home {
     Key,
 }
 
-/// A word that nobody reads where it stands.
+/// A reference in a place where it is not resolved.
 #[derive(Clone, Debug)]
 pub(super) struct Word {
     /// `env:NAME`, `${var.NAME}`.
     pub(super) text: String,
-    /// The heading that it stands under.
+    /// The key or name of the value.
     pub(super) name: String,
     pub(super) place: FieldPath,
     pub(super) home: Home,
 }
 
-/// Finds such words in a stack whose references are resolved and whose files are read. Objects of charts are what their
-/// values make of them.
+/// Finds unresolved references in a stack whose files are read. Skips objects of charts, which depend on the chart's values.
 pub(super) fn unread(tree: &Value, sources: &Sources) -> Vec<Word> {
     let mut look = Look { sources, found: Vec::new() };
     for (section, value) in tree.as_object().into_iter().flatten() {
@@ -116,7 +115,7 @@ impl Look<'_> {
 
     fn table(&mut self, table: &Map<String, Value>, path: &FieldPath, above: &str, home: Home) {
         let given = |key: &str| table.get(key).and_then(Value::as_str);
-        let variable = given("secret").is_some_and(|text| text.starts_with(VARIABLE));
+        let variable = given("secret").is_some_and(|text| text.starts_with(ENV_PREFIX));
         // Read there, and in values refused by the rule of secrets.
         let is_read = match home {
             Home::Value => table.len() == 1,
@@ -147,17 +146,17 @@ impl Look<'_> {
     }
 }
 
-/// `env:NAME`. Under the name of a secret whatever begins so: nobody means it as text. Elsewhere only capitals: tags of
-/// monitoring say `env:prod`.
+/// Returns true for `env:NAME`. Under the name of a secret, any text with this prefix counts. Elsewhere the name must be in
+/// capitals, as monitoring tags look like `env:prod`.
 fn is_variable(name: &str, text: &str) -> bool {
     let inner = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
     let variable = |rest: &str| {
         rest.starts_with(|c: char| c.is_ascii_uppercase() || c == '_') && rest.chars().all(inner)
     };
-    text.strip_prefix(VARIABLE).is_some_and(|rest| is_secret(name) || variable(rest))
+    text.strip_prefix(ENV_PREFIX).is_some_and(|rest| is_secret(name) || variable(rest))
 }
 
-/// `${var.NAME}` or `${env.NAME}`, and nothing else.
+/// Returns true for a text that is exactly `${var.NAME}` or `${env.NAME}`.
 fn is_reference(text: &str) -> bool {
     let inner = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
     let name = inner.and_then(|inner| inner.strip_prefix("var.").or_else(|| inner.strip_prefix("env.")));
@@ -166,20 +165,20 @@ fn is_reference(text: &str) -> bool {
 }
 
 impl Word {
-    /// Returns the variable of the environment that it names.
+    /// Returns the environment variable that it names.
     fn variable(&self) -> Option<&str> {
-        self.text.strip_prefix(VARIABLE).or_else(|| self.text.strip_prefix("${env.")?.strip_suffix('}'))
+        self.text.strip_prefix(ENV_PREFIX).or_else(|| self.text.strip_prefix("${env.")?.strip_suffix('}'))
     }
 
-    /// Returns where such words are read.
+    /// Returns where such a reference is resolved, as words.
     pub(super) fn read_in(&self) -> &'static str {
-        match self.text.starts_with(VARIABLE) {
+        match self.text.starts_with(ENV_PREFIX) {
             true => "in `{ secret = \"env:NAME\" }` and in the data of a Secret in a manifest only",
             false => "in the stack's TOML only",
         }
     }
 
-    /// Returns the form that works in its place.
+    /// Returns the form of the reference that works in this place.
     pub(super) fn instead(&self) -> String {
         let Self { text, name, home, .. } = self;
         let Some(variable) = self.variable() else {

@@ -1,5 +1,5 @@
-//! The JSON Schema of the stack file, made from the Rust types. One form is what the file is checked against
-//! after its references are resolved; the other is for editors, which see the references themselves.
+//! The JSON Schema of the stack file, generated from the Rust types. One form checks the file after its references are resolved;
+//! the other is for editors, which see the references.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 
 use super::Stack;
 
-/// Returns the schema for editors, draft-07 (what TOML editors know): a number, a flag or a word may be written as a reference
-/// `"${var.x}"` too.
+/// Returns the schema for editors, in draft-07, which TOML editors support. It also allows a reference such as `"${var.x}"` for a
+/// number, a flag or a word.
 pub fn json_schema() -> Value {
     let mut schema = shape().clone();
     walk(&mut schema, &allow_references);
@@ -42,10 +42,10 @@ pub(super) fn resolve<'s>(root: &'s Value, schema: &'s Value) -> &'s Value {
     }
 }
 
-/// The keys that lay files over each other. They are used up before a stack is made of the tree.
+/// The keys for merging files. They are removed before the tree becomes a stack.
 pub(super) const OVERLAY: [&str; 3] = ["extends", "unset", "enabled"];
 
-/// Returns the schema of each of a keyed section's tables: that of `[node_pool.NAME]`.
+/// Returns the schema of the tables in a keyed section: that of `[node_pool.NAME]`.
 pub(super) fn members<'s>(root: &'s Value, schema: &'s Value) -> Option<&'s Value> {
     let members = resolve(root, schema.get("additionalProperties")?);
     members.get("properties").is_some().then_some(members)
@@ -56,7 +56,7 @@ pub(super) fn is_section(key: &str, schema: &Value) -> bool {
     key != "stack" && schema.get("properties").is_some()
 }
 
-/// Gives every section the keys that lay files over each other.
+/// Adds the keys for merging files to every section.
 fn overlays(schema: &mut Value) {
     let mut sections = BTreeSet::new();
     section_references(schema, schema, &mut sections);
@@ -109,7 +109,7 @@ pub(super) fn listed_words(schema: &Value) -> Option<Vec<&str>> {
     schema.get("enum")?.as_array()?.iter().map(Value::as_str).collect()
 }
 
-/// Returns the first value that a schema gives as an example, for texts whose form the type does not show.
+/// Returns the first example in a schema, for texts in a special format.
 pub(super) fn example_of(schema: &Value) -> Option<&Value> {
     schema.get("examples")?.get(0)
 }
@@ -134,7 +134,7 @@ fn walk(value: &mut Value, change: &impl Fn(&mut Map<String, Value>)) {
     }
 }
 
-/// TOML has no null, integers have ends, and a wrapped line is no new line.
+/// Adapts a schema to TOML: no null, bounded integers, and descriptions without line breaks.
 fn settle(object: &mut Map<String, Value>) {
     if let Some(Value::Array(types)) = object.get_mut("type") {
         types.retain(|name| name != "null");

@@ -1,5 +1,5 @@
-//! The one list of sections that stand for something that is made. [`Section`] has the
-//! questions that all of them answer. Beside its own file a section needs its row here and its field in [`Stack`].
+//! The list of all sections that have resources. [`Section`] has their common properties. Besides its own file, a section needs a
+//! row here and a field in [`Stack`].
 
 use std::collections::BTreeMap;
 
@@ -9,21 +9,21 @@ use model::address::{FieldPath, Segment};
 
 /// How a section is found in a stack.
 pub(crate) struct Row {
-    /// As it stands in the file.
+    /// Its name in the file.
     pub(crate) name: &'static str,
-    /// True if there can be several, by key.
+    /// True if there can be several, each with a key.
     pub(crate) keyed: bool,
     all: for<'s> fn(&'s Stack) -> Vec<(&'s str, &'s dyn Section)>,
     remove: fn(&mut Stack, &str) -> bool,
 }
 
-/// A section of a stack, with its place.
+/// A section of a stack, with its path.
 pub(crate) struct Placed<'s> {
-    /// Of a section inside of another: that of the outer one.
+    /// Its row; for a section inside another one, the row of the outer section.
     pub(crate) row: &'static Row,
-    /// Its key; empty for a section that comes once.
+    /// Its key; empty for a section without keys.
     pub(crate) key: &'s str,
-    /// Its place in the file.
+    /// Its path in the file.
     pub(crate) path: FieldPath,
     /// True if another section holds it.
     pub(crate) is_inner: bool,
@@ -53,7 +53,7 @@ macro_rules! keyed {
     };
 }
 
-/// In the order in which people write them.
+/// All sections, in their usual order.
 pub(crate) const SECTIONS: &[Row] = &[
     once!(cluster),
     keyed!(node_pool),
@@ -77,18 +77,18 @@ fn members<S: Section>(map: &BTreeMap<String, S>) -> Vec<(&str, &dyn Section)> {
     map.iter().map(|(key, section)| (key.as_str(), section as &dyn Section)).collect()
 }
 
-/// Returns true if a table of the file holds sections by key: `[node_pool.a]`.
+/// Returns true if the sections of a type have keys: `[node_pool.a]`.
 pub fn is_keyed(name: &str) -> bool {
     SECTIONS.iter().any(|row| row.name == name && row.keyed)
 }
 
 impl Stack {
-    /// Returns the places of the sections in the file; after each, those of the sections inside of it.
+    /// Returns the paths of the sections in the file, each followed by those of the sections inside it.
     pub fn section_paths(&self) -> Vec<FieldPath> {
         self.sections().into_iter().map(|placed| placed.path).collect()
     }
 
-    /// Returns every section, and after each the ones inside of it.
+    /// Returns all sections, each followed by the ones inside it.
     pub(crate) fn sections(&self) -> Vec<Placed<'_>> {
         let mut found = Vec::new();
         for row in SECTIONS {
@@ -112,12 +112,12 @@ impl Stack {
         found
     }
 
-    /// Returns every pod that the stack makes for its sections. Those of manifests and charts are objects.
+    /// Returns all pods that the stack creates for its sections. Pods of manifests and charts are not included.
     pub fn pods(&self) -> Vec<Pods<'_>> {
         self.sections().iter().flat_map(|placed| placed.section.pods(&placed.path)).collect()
     }
 
-    /// Takes a section away; whether it was there.
+    /// Removes a section, and returns true if it existed.
     pub fn remove(&mut self, path: &FieldPath) -> bool {
         let keys: Option<Vec<&str>> = path.segments().iter().map(Segment::key).collect();
         match keys.as_deref() {

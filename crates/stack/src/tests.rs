@@ -1,4 +1,4 @@
-//! Tests that hold for every text, and for every way to break a good one.
+//! Tests for all texts, and for all ways to break a valid one.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,7 +22,7 @@ const GKE_KEYS: [&str; 6] = [
     include_str!("../../../tests/cases/plan-provisioning-request/stack.toml"),
 ];
 
-/// Returns where the files are that it names.
+/// Returns the folder with the files that the texts name.
 fn folder() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/cases/diag-everything"))
 }
@@ -44,7 +44,7 @@ fn resolved(text: &str) -> Value {
     value
 }
 
-/// Paths of all values in a tree.
+/// Collects the paths of all values in a tree.
 fn paths(value: &Value, path: &FieldPath, all: &mut Vec<FieldPath>) {
     match value {
         Value::Object(table) => {
@@ -73,8 +73,8 @@ fn at<'v>(value: &'v mut Value, path: &FieldPath) -> &'v mut Value {
     })
 }
 
-/// The check of the shape and serde must agree. Ranges are the check's alone, and so are unknown keys: serde cannot refuse
-/// them in a section that shares keys with others. That a Dask cluster needs an image depends on the target.
+/// Checks that the schema check and serde agree. Only the schema check refuses values out of range and unknown keys, which serde
+/// cannot refuse in a section with flattened keys. Whether a Dask cluster needs an image depends on the target.
 fn agree(value: &Value, what: &str) {
     let mistakes = check::check(value);
     let (ranges, others): (Vec<_>, Vec<_>) = mistakes.iter().partition(|mistake| {

@@ -1,10 +1,10 @@
-//! Writing TOML: headers, keys, values in one line.
+//! Writes TOML: headers, keys, and values on one line.
 
 use serde_json::Value;
 
 use model::address::{FieldPath, Segment};
 
-/// `node_pool.a."b.c"`, as TOML writes headers.
+/// Returns a path as in a TOML header: `node_pool.a."b.c"`.
 pub fn header(path: &FieldPath) -> String {
     let words = path.segments().iter().map(|segment| match segment {
         Segment::Key(key) => word(key),
@@ -24,18 +24,18 @@ pub fn is_bare(key: &str) -> bool {
     !key.is_empty() && key.chars().all(bare)
 }
 
-/// Text in one line: control characters are escaped.
+/// Returns a string on one line, with control characters escaped.
 fn quoted(text: &str) -> String {
     // JSON's escapes are TOML's, but for one character that JSON leaves as it is.
     Value::from(text).to_string().replace('\u{7f}', "\\u007F")
 }
 
-/// Text that holds no references to variables: the characters that begin one are themselves.
+/// Returns a string in which references to variables are escaped.
 pub fn escaped(text: &str) -> String {
     text.replace("${", "$${")
 }
 
-/// Returns a value in one line; `escape` makes text what a stack reads back as that text.
+/// Returns a value on one line; `escape` quotes strings.
 pub fn inline(value: &Value, escape: fn(&str) -> String) -> String {
     match value {
         Value::String(text) => quoted(&escape(text)),

@@ -1,5 +1,5 @@
-//! TOML text to a tree of values, with the place of each. A value that cannot be told becomes
-//! `Null`, which TOML does not have: its mistake is reported here and nobody looks at it again.
+//! Parses TOML text to a tree of values with their positions. A value that cannot be parsed becomes `Null`, which TOML does not
+//! have: its error is reported here, and later checks skip it.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
@@ -16,11 +16,11 @@ use model::source::{FileId, Sources, Span};
 pub(super) struct Tree {
     /// The tree, partial where the text is broken.
     pub(super) value: Value,
-    /// Where its fields stand: their key (in a header for tables) and their value.
+    /// The positions of its fields: their key (for tables, in the header) and their value.
     pub(super) places: Vec<(FieldPath, Option<Span>, Span)>,
     /// Problems with the text.
     pub(super) diagnostics: Vec<Diagnostic>,
-    /// Lines (from 1) that break TOML's rules: what is said about values there is a guess.
+    /// Lines (from 1) that are not valid TOML. Values in them are guesses.
     pub(super) broken_lines: BTreeSet<usize>,
 }
 
@@ -71,15 +71,15 @@ pub(super) fn read(sources: &Sources, file: FileId) -> Tree {
 
 const DUPLICATE: &str = "duplicate key";
 
-/// A list or table of one line that goes on; an unclosed header harms its own line only.
+/// Returns true for the error of a list or inline table that is not closed. An unclosed header only affects its own line.
 fn is_unclosed(message: &str) -> bool {
     ["unclosed array", "unclosed inline table"].iter().any(|start| message.starts_with(start))
 }
 
 const LONE_RETURN: &str = "carriage return must be followed by newline";
 
-/// Returns the first error of a line: what the parser says behind it follows from it. Lone carriage returns make one line of the
-/// whole file, and are told once.
+/// Keeps only the first error of each line, because further ones follow from it. With lone carriage returns the whole file is one
+/// line, so they are reported once.
 fn once_a_line(text: &str, errors: Vec<(String, Range<usize>)>) -> Vec<(String, Range<usize>)> {
     let mut lines = BTreeSet::new();
     let mut first = |(message, range): &(String, Range<usize>)| {
@@ -88,7 +88,7 @@ fn once_a_line(text: &str, errors: Vec<(String, Range<usize>)>) -> Vec<(String, 
     errors.into_iter().filter(|error| first(error)).collect()
 }
 
-/// Returns the first bracket that nothing closes, outside of text and comments.
+/// Returns the position of the first unclosed bracket outside strings and comments.
 fn bracket_left(text: &str) -> Option<usize> {
     let mut open = Vec::new();
     let (mut quote, mut comment, mut escaped) = (None, false, false);
@@ -109,7 +109,7 @@ fn bracket_left(text: &str) -> Option<usize> {
     open.first().copied()
 }
 
-/// Returns the position of the header above or at a position.
+/// Returns the position of the last header at or before a position.
 fn header_of(text: &str, at: usize) -> Option<usize> {
     let Range { mut start, end } = line_around(text, at);
     let mut line = &text[start..end];
@@ -120,8 +120,8 @@ fn header_of(text: &str, at: usize) -> Option<usize> {
     Some(start)
 }
 
-/// A list or table that is not closed swallows what follows, and the parser stumbles over each line of it:
-/// one error, at its beginning, says it.
+/// Replaces the errors after an unclosed list or table, which the parser reports for each following line, by a single error at
+/// its beginning.
 fn closed(
     text: &str,
     errors: Vec<(String, Range<usize>)>,
@@ -149,8 +149,8 @@ fn open_at(table: &DeTable<'_>, end: usize) -> Option<usize> {
     })
 }
 
-/// Returns the text without the lines at which the parser gives up, and every error. It recovers from most mistakes but ends at a
-/// key without `=`; without that line the rest of the file can be read as well.
+/// Returns the text without the lines at which the parser gives up, and every error. It recovers from most errors, but stops at a
+/// key without `=`. Without that line the rest of the file can be parsed, too.
 fn errors_of(text: &str) -> (String, Vec<(String, Range<usize>)>) {
     let mut text = text.to_owned();
     let (mut errors, mut seen) = (Vec::new(), HashSet::new());
@@ -182,7 +182,7 @@ fn line_around(text: &str, at: usize) -> Range<usize> {
 
 const UNQUOTED: &str = "string values must be quoted";
 
-/// `line` is the text of the line.
+/// Returns the diagnostic for a syntax error; `line` is the text of its line.
 fn syntax(message: &str, span: Span, line: &str) -> Diagnostic {
     let (what, expected) = match message.split_once(", expected ") {
         // Any word that begins with `n` or `i` is read as one of TOML's `nan` and `inf`.
@@ -239,7 +239,7 @@ fn is_bare(key: &str) -> bool {
     !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
 }
 
-/// Characters that nobody sees, and that editors and web pages leave behind.
+/// Returns true for invisible characters, which editors and web pages leave behind.
 fn is_unseen(c: char) -> bool {
     let named =
         matches!(c, '\u{a0}' | '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202f}' | '\u{2060}');
@@ -305,7 +305,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The parser has said what is wrong with a broken line; then this stays silent.
+    /// Reports an error, unless the parser has already reported one for the line. Returns `Null`.
     fn broken(&mut self, code: Code, message: &str, span: Span) -> Value {
         if !self.sources.slice(span).is_empty() {
             self.diagnostics.push(Diagnostic::error(code, message).at(Some(span), ""));
@@ -324,8 +324,8 @@ impl Reader<'_> {
     }
 }
 
-/// Returns where the key at `range` was given before. The parser does not say: the key's path is read from its own line below the
-/// last header, and looked up in what stands before.
+/// Returns the range where a duplicate key was first set, which the parser does not report. The key's path is computed from its
+/// own line and the last header, and searched in the text before.
 fn earlier_place(text: &str, range: Range<usize>) -> Option<Range<usize>> {
     let Range { start, end } = line_around(text, range.start);
     let (before, line) = (&text[..start], &text[start..end]);

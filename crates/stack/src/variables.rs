@@ -1,5 +1,4 @@
-//! References in strings: `${var.NAME}` anywhere, `${env.NAME}` in `[vars]` and `[gke]`, `$${` for the
-//! characters themselves.
+//! References in strings: `${var.NAME}` anywhere, `${env.NAME}` in `[vars]` and `[gke]`, and `$${` for a literal `${`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,13 +15,13 @@ use model::source::{Sources, Span};
 pub(super) struct Resolved {
     /// Problems with references.
     pub(super) diagnostics: Vec<Diagnostic>,
-    /// Fields whose value is not the one that was meant.
+    /// Fields whose reference could not be resolved.
     pub(super) doubtful: Vec<FieldPath>,
-    /// Values that came in under names of secrets.
+    /// Values of variables with the name of a secret.
     pub(super) secrets: Secrets,
 }
 
-/// Puts values into the place of references in the whole tree; `--var` replaces variables before.
+/// Replaces references in the whole tree by their values. Values of `--var` override variables.
 pub(super) fn resolve(tree: &mut Value, sources: &Sources, options: &Options<'_>) -> Resolved {
     let Value::Object(root) = tree else { return Resolved::default() };
     let mut resolver =
@@ -59,7 +58,7 @@ enum Piece<'t> {
     Bad { raw: &'t str },
 }
 
-/// Returns a string cut at its references.
+/// Splits a string at its references.
 fn pieces(text: &str) -> Vec<Piece<'_>> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -96,7 +95,7 @@ struct Resolver<'a> {
     options: &'a Options<'a>,
     /// `None` while `[vars]` itself is resolved.
     vars: Option<Map<String, Value>>,
-    /// Variables that could not be made: reported once, silent where they are used.
+    /// Variables that could not be resolved. They are reported once, and not again where they are used.
     broken: BTreeSet<String>,
     out: Resolved,
 }
@@ -118,7 +117,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// A string that is one reference and nothing else takes the variable's type.
+    /// Resolves a string. A string that is exactly one reference gets the variable's type.
     fn string(&mut self, text: &str, path: &FieldPath) -> Value {
         let pieces = pieces(text);
         let mut whole = String::new();
@@ -223,7 +222,7 @@ impl Resolver<'_> {
         Value::Null
     }
 
-    /// Returns the reference itself inside its string, the whole string when it is written with escapes.
+    /// Returns the span of a reference in its string, or of the whole string if it contains escapes.
     fn place(&self, raw: &str, path: &FieldPath) -> Option<Span> {
         let Span { file, start, end } = self.sources.span(path)?;
         let whole = Span { file, start, end };

@@ -1,6 +1,5 @@
-//! YAML text to trees with the place of every field. Values are read as kubectl reads them (YAML 1.1 in the places
-//! where that differs: `yes`, `0755`), and where a person may not expect it, it is told.
-//! Source: go-yaml v2 `resolve.go`, which kubectl uses through sigs.k8s.io/yaml.
+//! YAML text to trees with the place of every field. Values are read as in kubectl (YAML 1.1 where that differs: `yes`, `0755`).
+//! Surprising values are reported. Source: go-yaml v2 `resolve.go`, which kubectl uses through sigs.k8s.io/yaml.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -13,7 +12,7 @@ use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 use model::source::{FileId, Sources, Span, Spot};
 
-/// A value and where it stands.
+/// A value and its position.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     span: Span,
@@ -33,7 +32,7 @@ struct Key {
     span: Span,
 }
 
-/// A value that is read as another one than it looks like.
+/// A value that is read as something other than it looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trap {
     /// `yes`, `on`, …
@@ -44,18 +43,18 @@ enum Trap {
     Underscores,
 }
 
-/// Values of a text at most, aliases written out: a few lines of aliases of aliases can stand for billions.
+/// The maximum number of values in a text, with aliases expanded: a few lines of nested aliases can stand for billions.
 const MOST: usize = 1_000_000;
 
-/// The documents of a text, one by one, those without anything left out. Documents after a broken one are read all the same.
-/// None is kept: a manifest may hold ten thousand.
+/// Iterates over the documents of a text, without empty ones. Continues after a broken document. Documents are not stored, as a
+/// manifest may have ten thousand.
 pub(super) struct Documents<'t> {
     reader: Reader<'t>,
     ended: bool,
 }
 
 impl<'t> Documents<'t> {
-    /// Of a text of `sources`, which is `file`.
+    /// Creates the iterator for a text, which is `file` in the sources.
     pub(super) fn of(text: &'t str, file: FileId) -> Self {
         let options = options! { emit_comments: false, emit_unresolved_aliases: true };
         let parser = Parser::new_from_str_with_options(text, options);
@@ -113,7 +112,7 @@ fn syntax(error: &ScanError, text: &str, file: FileId) -> Diagnostic {
     problem.help("check the indentation, and for unclosed quotes and brackets")
 }
 
-/// Why a document is not read to its end.
+/// Reasons why parsing a document stops early.
 enum Stop {
     Broken(ScanError),
     TooMany,
@@ -269,7 +268,7 @@ impl<'t> Reader<'t> {
         Ok(Some(Word::Key(Key { text: text.to_string(), span })))
     }
 
-    /// `<<: *defaults`: the keys of other tables, unless they are given here.
+    /// `<<: *defaults`: adds the keys of other tables that this table does not set.
     fn merge(&mut self, value: Node, span: Span, merged: &mut Vec<(Key, Node)>) {
         match value.content {
             Content::Table(entries) => merged.extend(entries),
@@ -307,7 +306,7 @@ impl<'t> Reader<'t> {
         (value, trap)
     }
 
-    /// Says that a tag is not known; those of YAML's own types are.
+    /// Reports a tag other than those of YAML's own types.
     fn tag(&mut self, tag: Option<&Tag>, usual: &str, span: Span) {
         let Some(tag) = tag.filter(|tag| !tag.is_yaml_core_schema_tag(usual)) else { return };
         let problem =
@@ -316,15 +315,16 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// Where the keys of a table stand first. Most tables have a few: those are looked through, and only many have an index.
+/// The first position of each key in a table. Most tables have only a few keys, which are searched directly; only large tables
+/// have an index.
 #[derive(Default)]
 struct Firsts(HashMap<String, Span>);
 
 impl Firsts {
-    /// Keys that are looked through one by one.
+    /// The maximum number of keys for a search without an index.
     const FEW: usize = 16;
 
-    /// Returns where a key stands already; else it is noted, as the next of the entries.
+    /// Returns the earlier position of a key, if there is one. Otherwise adds the key as the next entry.
     fn note(&mut self, entries: &[(Key, Node)], key: &Key) -> Option<Span> {
         if entries.len() < Self::FEW {
             return entries.iter().find(|(other, _)| other.text == key.text).map(|(other, _)| other.span);
@@ -356,7 +356,7 @@ impl Node {
         }
     }
 
-    /// Returns where it stands.
+    /// Returns its span.
     pub(super) fn span(&self) -> Span {
         self.span
     }
@@ -395,7 +395,7 @@ impl Node {
         }
     }
 
-    /// Returns the value; the places of its fields are noted in `sources` below `path`.
+    /// Returns the value, and adds the positions of its fields to `sources` below `path`.
     pub(super) fn place(self, path: &FieldPath, key: Option<Span>, sources: &mut Sources) -> Value {
         let spot = sources.record(path, key, self.span);
         self.below(spot, sources)
@@ -422,7 +422,7 @@ impl Node {
         }
     }
 
-    /// Returns true if any value in it is read as something else than it looks like.
+    /// Returns true if any value in it is read as something other than it looks like.
     fn is_trap(&self) -> bool {
         match &self.content {
             Content::Scalar(_, trap) => trap.is_some(),
@@ -431,7 +431,7 @@ impl Node {
         }
     }
 
-    /// Values that are read as something else than they look like, with their places.
+    /// Collects the values that are read as something other than they look like, with their paths.
     pub(super) fn traps(
         &self,
         path: &FieldPath,
@@ -476,7 +476,7 @@ fn is_null(text: &str) -> bool {
     matches!(text, "" | "~" | "null" | "Null" | "NULL")
 }
 
-/// Words that YAML 1.1 takes for true or false. `y` and `n` are left alone.
+/// Parses words that YAML 1.1 reads as true or false, except `y` and `n`.
 fn flag(text: &str) -> Option<(bool, Option<Trap>)> {
     match text {
         "true" | "True" | "TRUE" => Some((true, None)),
@@ -524,7 +524,7 @@ fn plain(text: &str) -> (Value, Option<Trap>) {
     (value.unwrap_or(Value::Null), None)
 }
 
-/// Returns a whole number, and whether a leading zero made it octal.
+/// Returns a whole number, and true if a leading zero made it octal.
 fn integer(text: &str) -> Option<(Value, bool)> {
     let digits = text.replace('_', "");
     let (negative, digits) = match digits.strip_prefix('-') {
@@ -551,7 +551,7 @@ fn integer(text: &str) -> Option<(Value, bool)> {
     Some((value, octal))
 }
 
-/// Digits with at most one point and an exponent.
+/// Returns true for digits with at most one point and an exponent.
 fn is_float(text: &str) -> bool {
     let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
     let exponent = exponent.trim_start_matches(['+', '-']);
@@ -655,7 +655,7 @@ mod tests {
         assert!(said[0].contains("this is not YAML"), "{said:?}");
     }
 
-    /// With a look at all keys for each one this takes minutes in a debug build.
+    /// If each key were compared with all others, this would take minutes in a debug build.
     #[test]
     fn tables_with_many_keys_are_read() {
         let many: String = (0..100_000).map(|n| format!("k{n}: {n}\n")).collect();

@@ -1,4 +1,4 @@
-//! `adopt`: takes over what exists and others made.
+//! `adopt`: takes over existing resources that the stack did not create.
 
 use serde_json::{Value, json};
 
@@ -81,7 +81,7 @@ fn adopt_section(
         let link = asked.connect(settings)?;
         let mut plan = asked.plan(&link, &request).await?;
         let world = asked.world(&link, args.change_options.parallelism).await?;
-        let agreed = AcceptedChanges { changes: args.with_changes, approvals: &args.allow };
+        let agreed = AcceptedChanges { field_changes: args.with_changes, approvals: &args.allow };
         let against = rules::adoption_errors(&plan, &section, &world, agreed, asked.sources());
         if !against.is_empty() {
             return Err(Failure::new(against, asked.sources().clone()));
@@ -134,7 +134,7 @@ fn manage_path(section: &Address) -> FieldPath {
     path.key("manage")
 }
 
-/// Warnings of resources of the plan that a tool keeps.
+/// Returns warnings for resources in the plan that another tool keeps changing.
 fn kept_by_others(plan: &Plan, world: &World) -> Vec<Diagnostic> {
     let taken =
         plan.changes.iter().filter(|change| change.adopted.is_some() && change.action != Action::Keep);

@@ -127,7 +127,7 @@ impl ChangeArgs {
     }
 }
 
-/// Makes the world as the stack or a saved plan says.
+/// Makes the live state match the stack or a saved plan.
 pub fn apply(settings: &Settings, args: &Args) -> Exit {
     let Args { file, auto_approve, force_unlock, when_capacity: _, options } = args;
     let force = *force_unlock;
@@ -151,7 +151,7 @@ pub fn destroy(settings: &Settings, args: &DestroyArgs) -> Exit {
     apply_stack(settings, Mode::Destroy, &options, *auto_approve, *force_unlock)
 }
 
-/// Plans, asks, applies.
+/// Plans, asks for approval, and applies.
 pub fn apply_stack(
     settings: &Settings,
     mode: Mode,
@@ -175,7 +175,7 @@ pub fn apply_stack(
     })
 }
 
-/// Plans, asks and applies, once the stack is loaded and connected.
+/// Plans, asks for approval and applies, once the stack is loaded and connected.
 pub(crate) async fn apply_linked(
     (session, link): (Session, Link),
     mode: Mode,
@@ -260,8 +260,8 @@ fn plan_again_help(settings: &Settings, file: &Path) -> String {
     }
 }
 
-/// A saved plan needs no stack file. Where there is one, and it is another stack or goes to another place, one of the two
-/// is not what is meant.
+/// Refuses a saved plan if there is a stack file for another stack or another target: one of the two is a mistake. A saved plan
+/// needs no stack file.
 fn check_same_stack(settings: &Settings, file: &Path, plan: &Plan) -> Result<(), Failure> {
     let Ok(session) = Session::load(settings) else { return Ok(()) };
     let (owner, target) = session.owner_and_target();
@@ -311,7 +311,7 @@ fn lock_failure(why: LockError) -> Diagnostic {
     }
 }
 
-/// Reactions when the plan made under the lock differs from the one that was agreed to.
+/// The reaction if the plan made under the lock differs from the approved one.
 pub(crate) enum IfPlanChanged {
     /// Exit code 4.
     Fail {
@@ -320,8 +320,7 @@ pub(crate) enum IfPlanChanged {
         /// The next step for the user.
         again: String,
     },
-    /// Nobody has looked at the first plan before agreeing: the new one is shown, and applied when it needs no approval that
-    /// was not given.
+    /// The first plan was approved without being looked at. The new one is shown, and applied if it needs no further approval.
     Show,
 }
 
@@ -339,7 +338,7 @@ impl IfPlanChanged {
 pub(crate) struct ApplyRequest {
     /// Requests and changes at a time.
     pub parallelism: usize,
-    /// True to break the lock of another process.
+    /// True to break another process's lock.
     pub force: bool,
     /// The reaction if the plan made under the lock differs.
     pub if_changed: IfPlanChanged,
@@ -349,7 +348,7 @@ pub(crate) struct ApplyRequest {
     pub capacity: Duration,
 }
 
-/// Applies a plan that is agreed to: under the lock, and as it is made again there.
+/// Applies an approved plan: takes the lock and plans again first.
 pub(crate) async fn run(
     plan: Plan,
     link: Link,

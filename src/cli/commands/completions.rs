@@ -1,4 +1,4 @@
-//! `completions`: what a shell offers behind `dask-infra`.
+//! `completions`: prints a shell completion script for `dask-infra`.
 
 use std::ffi::OsString;
 
@@ -9,7 +9,7 @@ use clap_complete::env::{CompleteEnv, Shells};
 use crate::cli::settings::Settings;
 use crate::cli::{Cli, Exit};
 
-/// The script has the shell run the program with this variable, which then says what fits.
+/// The environment variable with which the script runs the program, which then prints the completions.
 const VARIABLE: &str = "COMPLETE";
 const PROGRAM: &str = "dask-infra";
 
@@ -37,7 +37,7 @@ pub fn completions(settings: &Settings, args: &Args) -> Exit {
     settings.print(&String::from_utf8_lossy(&script))
 }
 
-/// Answers a shell that asks what fits; `false` when no shell does.
+/// Answers a shell's request for completions; returns `false` if there is no such request.
 pub fn answer(arguments: &[OsString]) -> bool {
     let folder = std::env::current_dir().ok();
     let asked = CompleteEnv::with_factory(Cli::command).var(VARIABLE);

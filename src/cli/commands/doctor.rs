@@ -1,5 +1,5 @@
-//! `doctor`: what is missing, and the command that mends it. First what this machine knows, then what Google's API
-//! or the cluster says.
+//! `doctor`: reports what is missing, with the command that fixes it. Local checks come first, then checks with Google's APIs or
+//! the cluster.
 
 use std::path::Path;
 
@@ -54,7 +54,7 @@ pub struct Args {
     options: Vec<String>,
 }
 
-/// Looks and tells.
+/// Runs the checks and prints the findings.
 pub fn doctor(settings: &Settings, args: &Args) -> Exit {
     if args.live {
         return first_hour::exec(settings, &args.options);
@@ -130,7 +130,7 @@ fn configuration(gcloud: &Gcloud) -> Finding {
     Finding::new(Mark::Good, "gcloud settings", format!("configuration {configuration}: {}", said.join(", ")))
 }
 
-/// Returns the file that requests are made with, and the project that is charged for them.
+/// Returns the findings about the credentials file and the project that is charged.
 fn credentials(settings: &Settings, found: &AdcSearch) -> Vec<Finding> {
     let what = "credentials";
     let needed = !settings.access.is_simulated();
@@ -156,7 +156,7 @@ fn credentials(settings: &Settings, found: &AdcSearch) -> Vec<Finding> {
     [finding].into_iter().chain(charged).collect()
 }
 
-/// None of them is needed: people who have them look inside with them.
+/// Returns the finding about a tool. No tool is required; they are useful for inspecting.
 fn tool(name: &'static str) -> Finding {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| runs(file));
@@ -277,7 +277,7 @@ async fn project(
     findings
 }
 
-/// Which of the needed permissions the project does not give.
+/// Returns the findings about needed permissions that the project does not grant.
 async fn permissions(
     api: &dyn LiveApi,
     session: &Session,
@@ -343,7 +343,7 @@ async fn capacity(session: &Session, link: &Link) -> Vec<Finding> {
     found.into_iter().map(finding).collect()
 }
 
-/// Returns the cluster of a kubeconfig.
+/// Returns the finding about the cluster of a kubeconfig.
 async fn cluster(api: &dyn LiveApi, session: &Session, settings: &Settings, target: &Target) -> Finding {
     match api.send(Request::get(Api::Kubernetes, "/version")).await {
         Ok(version) => {

@@ -1,4 +1,4 @@
-//! `show --effective`: the stack as it came out of its files, variables and short forms.
+//! `show --effective`: the stack with its files, variables and short forms resolved.
 
 use crate::cli::Exit;
 use crate::cli::session::Session;
@@ -6,7 +6,7 @@ use crate::cli::settings::{Format, Settings};
 use crate::report::human::Detail;
 use stack::effective::Effective;
 
-/// Prints the effective stack; looks at nothing but files.
+/// Prints the effective stack; reads only files.
 pub fn show(settings: &Settings, json: bool) -> Exit {
     settings.show(Format::json(false), |reporter| {
         let session = Session::load(settings)?;

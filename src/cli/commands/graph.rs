@@ -1,4 +1,4 @@
-//! `graph`: what comes before what.
+//! `graph`: the order of changes.
 
 use crate::cli::Exit;
 use crate::cli::session::{PlanRequest, Session};

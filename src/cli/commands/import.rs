@@ -129,7 +129,7 @@ pub fn import(settings: &Settings, args: &Args) -> Exit {
     })
 }
 
-/// Returns where the text goes; `None` for stdout. A file that is there is found before anything is read.
+/// Returns the file to write; `None` for stdout. Refuses an existing file before anything is read.
 fn file(settings: &Settings, args: &Args) -> Result<Option<PathBuf>, Failure> {
     let path = match &args.out {
         Some(path) if path.as_os_str() == "-" => return Ok(None),
@@ -144,7 +144,7 @@ fn file(settings: &Settings, args: &Args) -> Result<Option<PathBuf>, Failure> {
     Ok(Some(path))
 }
 
-/// Returns where to look, and a connection to there.
+/// Returns the place to import from, with a connection to it.
 async fn connect(settings: &Settings, args: &Args, file: Option<&Path>) -> Result<(Place, Link), Failure> {
     let simulated = settings.access.is_simulated();
     if args.context.is_some() || args.kubeconfig.is_some() {
@@ -185,7 +185,7 @@ async fn connect(settings: &Settings, args: &Args, file: Option<&Path>) -> Resul
     Ok((Place::Gke(one), link))
 }
 
-/// Returns the path of a kubeconfig as the stack file names it: from the file's folder on.
+/// Returns the path of a kubeconfig relative to the stack file's folder.
 fn written(kubeconfig: &Path, file: Option<&Path>) -> String {
     let beside = file.and_then(Path::parent).is_none_or(|folder| folder.as_os_str().is_empty());
     let path = match beside {
@@ -208,7 +208,7 @@ fn project(settings: &Settings, args: &Args) -> Result<String, Failure> {
     })
 }
 
-/// Returns the cluster that is meant, of all that the project has.
+/// Returns the selected cluster of the project.
 fn the_one(project: &str, all: Vec<ClusterName>, args: &Args) -> Result<ClusterName, Failure> {
     let fits = |name: &&ClusterName| {
         args.cluster.as_ref().is_none_or(|cluster| *cluster == name.cluster)
@@ -251,7 +251,7 @@ fn diagnose(error: &ApiError, target: &Target) -> Failure {
     access::diagnose(error, target, &Sources::default(), MessageDetail::Brief).into()
 }
 
-/// Kinds to list: Dask's in the namespaces that are asked for, the rest wherever they can be.
+/// Returns the kinds to list: Dask's in the selected namespaces, all others in every namespace.
 fn kinds(namespaces: &[String]) -> Vec<(Gvk, Option<String>)> {
     let gvk = kinds::kubernetes::object::gvk;
     let places: Vec<Option<String>> = match namespaces {

@@ -1,4 +1,4 @@
-//! `import` of what runs on hosts: what a stack of this tool left there, and who else runs Dask.
+//! `import` from hosts: resources of a dask-infra stack, and other Dask processes.
 
 use futures::future::join_all;
 use serde_json::Value;
@@ -38,7 +38,7 @@ pub struct HostArgs {
 }
 
 impl HostArgs {
-    /// Returns the hosts that are meant, if any are.
+    /// Returns the selected hosts, if any.
     pub fn chosen(&self) -> Option<Hosts> {
         let Self { local, ssh, slurm, login } = self;
         match (local, slurm, ssh.as_slice()) {
@@ -67,7 +67,7 @@ fn host(text: &str) -> Result<SshHost, String> {
     Ok(SshHost { name: name.to_owned(), user: user.map(str::to_owned), port, ..SshHost::default() })
 }
 
-/// Returns the machines, the one that keeps the record first.
+/// Returns the machines, with the one that keeps the record first.
 fn machines(hosts: &Hosts) -> Vec<Host> {
     let mut stack = Stack::default();
     hosts::target(hosts, &mut stack);
@@ -158,7 +158,7 @@ async fn with_home(
     Ok(given.clone())
 }
 
-/// Returns the stack whose resources were found, with the id that its record or its environments tell.
+/// Returns the stack whose resources were found, with the ID from its record or its environments.
 async fn owner(
     api: &dyn LiveApi,
     found: &Found,

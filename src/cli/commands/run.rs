@@ -1,4 +1,4 @@
-//! `run`: a job or a check once more. It is an apply of that section alone, with a replace that is asked for.
+//! `run`: runs a job or a check again. It is an apply of that section only, with a forced replace.
 
 use crate::cli::commands::apply::{ChangeArgs, apply_stack};
 use crate::cli::commands::plan::{PartOptions, PlanArgs};
@@ -29,7 +29,7 @@ pub struct Args {
     change_options: ChangeArgs,
 }
 
-/// Runs a job or a check once more.
+/// Runs a job or a check again.
 pub fn run(settings: &Settings, args: &Args) -> Exit {
     let mut meant = Vec::new();
     let exit = settings.report(Format::Text, |_| {
@@ -45,7 +45,7 @@ pub fn run(settings: &Settings, args: &Args) -> Exit {
     apply_stack(settings, Mode::Apply, &options, change_options.auto_approve, change_options.force_unlock)
 }
 
-/// Returns the addresses that are meant, all of what runs to an end.
+/// Returns the matching addresses, which must all be jobs or checks.
 fn find_addresses(settings: &Settings, typed: &str) -> Result<Vec<String>, Failure> {
     let session = Session::load(settings)?;
     let found = session.find(typed)?;

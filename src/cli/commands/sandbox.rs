@@ -91,7 +91,7 @@ fn scale(text: &str) -> Result<f64, String> {
     number.filter(|scale| scale.is_finite() && *scale > 0.0).ok_or_else(|| "give a number above 0".to_owned())
 }
 
-/// Does it.
+/// Runs the command.
 pub fn run(settings: &Settings, command: &Command) -> Exit {
     match command {
         Command::Serve(args) => serve(settings, args),
@@ -133,8 +133,8 @@ fn serve(settings: &Settings, args: &ServeArgs) -> Exit {
     })
 }
 
-/// Takes away what `sandbox env` had clients keep in the folder. It is for the ports of one server, and what a repository
-/// brought along there may name programs that kubectl and gcloud would run.
+/// Deletes the client files that `sandbox env` created in the folder. They hold the ports of one server, and files that came with
+/// a repository could name programs that kubectl and gcloud would run.
 fn without_clients(dir: &Path) -> Result<(), Diagnostic> {
     let (kubeconfig, gcloud) = (dir.join("kubeconfig"), dir.join("gcloud"));
     delete(&kubeconfig, |path| fs::remove_file(path))?;
@@ -158,7 +158,7 @@ fn is_made_for_a_sandbox(gcloud: &Path) -> bool {
     gcloud.join(OURS).is_file()
 }
 
-/// Deletes what may not be there.
+/// Deletes a file or folder that may not exist.
 fn delete(path: &Path, how: impl Fn(&Path) -> std::io::Result<()>) -> Result<(), Diagnostic> {
     match how(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -173,11 +173,11 @@ fn delete(path: &Path, how: impl Fn(&Path) -> std::io::Result<()>) -> Result<(),
 pub enum State {
     /// No sandbox.
     Empty,
-    /// One that nobody uses.
+    /// A sandbox that no process uses.
     Idle,
-    /// One that another process uses.
+    /// A sandbox that another process uses.
     InUse,
-    /// One that another process serves at this URL.
+    /// A sandbox that another process serves at this URL.
     Served(String),
 }
 
@@ -200,7 +200,7 @@ fn must_be_served(dir: &Path) -> Result<String, Failure> {
     })
 }
 
-/// Tries the lock of a folder: `None` when there is no lock to take, `Some(None)` when another process has it.
+/// Tries to lock a folder: `None` if there is no lock file, `Some(None)` if another process holds the lock.
 fn lock(dir: &Path) -> Option<Option<File>> {
     let file = File::options().write(true).open(dir.join("lock")).ok()?;
     match file.try_lock() {
@@ -252,7 +252,7 @@ fn env_lines(settings: &Settings, dir: &Path) -> Result<String, Failure> {
 const KEPT: [&str; 7] =
     ["ca.pem", "ca.key", "serve.json", "kubeconfig", TOKEN, "sandbox.redb.new", "sandbox.redb"];
 
-/// In the `gcloud` folder that was made for a sandbox: without it the folder is somebody's configuration.
+/// The marker file in a `gcloud` folder that was created for a sandbox. Without it, the folder is a user's configuration.
 const OURS: &str = ".made-for-a-dask-infra-sandbox";
 
 /// Returns why a folder is not deleted as a sandbox: it is a link, or has no state of a sandbox.
@@ -300,7 +300,7 @@ fn reset(dir: &Path) -> Result<String, Failure> {
     Ok(format!("Deleted the sandbox in {shown}.\n"))
 }
 
-/// Returns a kubeconfig as YAML that is JSON, which every reader takes.
+/// Returns a kubeconfig as JSON, which is also YAML that every client reads.
 async fn kubeconfig(settings: &Settings, args: &KubeconfigArgs) -> Result<String, Failure> {
     let url = must_be_served(args.place.dir(settings))?;
     let access = GkeAccess::loopback(&url).map_err(|why| Diagnostic::error(Code::Sandbox, why))?;

@@ -1,4 +1,4 @@
-//! `scale`: the live number of one resource, at once.
+//! `scale`: changes the live number of one resource.
 
 use std::fs;
 use std::io::Write as _;
@@ -54,7 +54,7 @@ pub struct Args {
     change_options: ChangeArgs,
 }
 
-/// Parses the number: more workers than that are no number that anybody means.
+/// Parses the number; refuses unreasonably large numbers.
 fn number(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(number @ 0..=15000) => Ok(number),
@@ -138,13 +138,13 @@ fn scale_thing(
     })
 }
 
-/// Warnings without those that say what was asked for: Pods do not fit into a pool without nodes.
+/// Returns the warnings without the expected ones: Pods do not fit in a pool that is scaled to zero nodes.
 fn without_expected(warnings: &[Diagnostic], number: u32) -> Vec<Diagnostic> {
     let meant = |warning: &&Diagnostic| number > 0 || warning.code != Code::MoreGpusThanPool;
     warnings.iter().filter(meant).cloned().collect()
 }
 
-/// Returns the one resource that an argument means and whose number may be changed.
+/// Returns the one resource that the argument names and that can be scaled.
 fn find_scalable(session: &Session, typed: &str) -> Result<(Resource, ScaleTarget), Failure> {
     let found = match session.find(typed) {
         Err(nothing) => session.find(&helm_workers(session, typed).ok_or(nothing)?)?,
@@ -208,7 +208,7 @@ fn helm_workers(session: &Session, typed: &str) -> Option<String> {
     Some(address.as_str().to_owned())
 }
 
-/// Writes the edited file in the place of the old one. The stack must then say exactly what was asked for.
+/// Replaces the old file by the edited one. The edited stack must differ exactly as requested.
 fn write_edit(settings: &Settings, edit: &Edit, asked: &Session) -> Result<(), Failure> {
     replace_file(&edit.file, &edit.before, &edit.after)?;
     match Session::load(settings) {
@@ -221,7 +221,7 @@ fn write_edit(settings: &Settings, edit: &Edit, asked: &Session) -> Result<(), F
     }
 }
 
-/// Replaces a file whole, so that nobody reads half of it; one that changed meanwhile stays.
+/// Replaces a file atomically. A file that has changed in the meantime is not replaced.
 pub(crate) fn replace_file(file: &Path, before: &str, after: &str) -> Result<(), Diagnostic> {
     let failed = |why: String| {
         Diagnostic::error(Code::CannotKeep, format!("{} cannot be written: {why}", file.display()))

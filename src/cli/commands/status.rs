@@ -1,4 +1,4 @@
-//! `status`: what is live of a stack, and what its pods wait for.
+//! `status`: the live state of a stack, and what its pods wait for.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,12 +54,12 @@ pub struct Args {
     parallelism: usize,
 }
 
-/// Between two looks of `--watch`.
+/// The polling interval of `--watch`.
 const WATCH: Duration = Duration::from_secs(2);
-/// Between two looks of `--follow`, which may run for days.
+/// The polling interval of `--follow`, which may run for days.
 const FOLLOW: Duration = Duration::from_secs(5);
 
-/// Shows what is live.
+/// Shows the live state.
 pub fn status(settings: &Settings, args: &Args) -> Exit {
     settings.report(Format::Text, |reporter| {
         let session = Session::load(settings)?;
@@ -132,7 +132,7 @@ fn shown(settings: &Settings, args: &Args, status: &Status) -> String {
     }
 }
 
-/// Returns how the stack is, or what of it was asked for.
+/// Returns the status of the stack, or of the selected part.
 pub(crate) async fn status_of(
     session: &Session,
     link: &Link,
@@ -144,7 +144,7 @@ pub(crate) async fn status_of(
     let api = link.api();
     let external = lowered.external.iter().map(|external| &external.resource);
     let resources =
-        plan::propose::fallback::with_fallback(&lowered.resources, &lowered.capacity_options, &world);
+        plan::propose::fallback::with_current_options(&lowered.resources, &lowered.capacity_options, &world);
     let meant = |resource: &&Resource| found.is_empty() || found.contains(&resource.identity);
     let all = external.chain(&resources).filter(meant);
     let looks = all.map(|resource| row(&*api, resource, &lowered.owner, &world));
@@ -192,7 +192,7 @@ pub(crate) async fn row(api: &dyn LiveApi, resource: &Resource, owner: &Owner, w
     Row { address: resource.address.clone(), identity: resource.identity.clone(), state, said }
 }
 
-/// Returns the message for a Dask cluster on hosts that is gone because its time was over.
+/// Returns the message for a Dask cluster on hosts that has ended because its `ttl` or `idle_stop` was over.
 fn ended_by_itself(resource: &Resource, world: &World) -> StatusLine {
     let was_made =
         world.record.as_ref().is_some_and(|record| record.completed.contains_key(&resource.identity));
@@ -203,8 +203,8 @@ fn ended_by_itself(resource: &Resource, world: &World) -> StatusLine {
     StatusLine { line: line.unwrap_or_default(), ..StatusLine::default() }
 }
 
-/// Returns a pool with the number of nodes that was last asked for, by whomever: those are the nodes that come. Where the stack
-/// file has another number, that is said behind the line.
+/// Returns a pool with the number of nodes that was last requested by anyone, which is the number that GKE creates. If the stack
+/// file has another number, also returns a note for the end of the line.
 fn with_live_size<'r>(resource: &'r Resource, world: &World) -> (Cow<'r, Resource>, Option<String>) {
     let size = resource.identity.pool().and_then(|pool| world.sizes.get(pool));
     match (size, resource.body["nodeCount"].as_u64()) {
@@ -232,7 +232,7 @@ fn stopped(resource: &Resource, live: Option<&Value>, world: &World) -> Option<S
     })
 }
 
-/// Where `stop` took all nodes away, what waits for a node is stopped, too: without `start` it never comes.
+/// Marks resources that wait for a node as stopped if `stop` has removed all nodes, because no node comes before `start`.
 fn without_nodes(rows: &mut [Row], resources: &[Resource], world: &World) {
     let is_stopped =
         |pool: &&Resource| world.record.as_ref().is_some_and(|it| it.stopped.contains_key(&pool.identity));
@@ -293,7 +293,7 @@ async fn judge(api: &dyn LiveApi, wait: &Await, world: &World) -> (State, Status
     }
 }
 
-/// `within 7 min`, and by when where that cannot be told.
+/// Returns the remaining time, `within 7 min`, or the end time if the remaining time is unknown.
 fn remaining_time(until: &str, now: jiff::Timestamp) -> String {
     match until.parse::<jiff::Timestamp>() {
         Ok(until) if until > now => {
@@ -306,7 +306,7 @@ fn remaining_time(until: &str, now: jiff::Timestamp) -> String {
     }
 }
 
-/// Pods that do not say themselves why they wait, or that no node takes: the events of their namespaces may.
+/// Adds reasons from the events of the namespaces for pods that do not say why they wait, or that no node accepts.
 async fn add_event_reasons(api: &dyn LiveApi, rows: &mut [Row]) {
     let mut events: BTreeMap<String, Value> = BTreeMap::new();
     for row in rows {

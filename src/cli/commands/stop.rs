@@ -1,4 +1,4 @@
-//! `stop` and `start`: what costs money goes and comes back, and the stack file stays as it is.
+//! `stop` and `start`: delete and recreate what costs money, without changing the stack file.
 
 use crate::cli::approval::PlanApproval;
 use crate::cli::commands::apply::{ChangeArgs, apply_linked, apply_stack};
@@ -71,7 +71,7 @@ pub struct StartArgs {
     change_options: ChangeArgs,
 }
 
-/// Takes away what costs money.
+/// Deletes what costs money.
 pub fn stop(settings: &Settings, args: &StopArgs) -> Exit {
     let StopArgs { addresses, allow, when_idle, wait, change_options } = args;
     let now = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second()).unwrap_or_default();
@@ -88,7 +88,7 @@ pub fn stop(settings: &Settings, args: &StopArgs) -> Exit {
     apply_stack(settings, Mode::Apply, &options, change_options.auto_approve, change_options.force_unlock)
 }
 
-/// Brings back what is stopped.
+/// Recreates what is stopped.
 pub fn start(settings: &Settings, args: &StartArgs) -> Exit {
     let StartArgs { addresses, allow, wait, skip_preflight, change_options } = args;
     let format = Format::json(change_options.json);
@@ -119,7 +119,7 @@ pub fn start(settings: &Settings, args: &StartArgs) -> Exit {
     })
 }
 
-/// Returns the addresses of what is stopped and meant, and a word on what is meant and is not stopped.
+/// Returns the selected addresses that are stopped, and a message about selected ones that are not.
 async fn find_addresses(
     session: &Session,
     link: &Link,

@@ -1,4 +1,4 @@
-//! `validate`, `schema` and `version`: commands that look at nothing but files.
+//! `validate`, `schema` and `version`: commands that read only files.
 
 use crate::cli::Exit;
 use crate::cli::session::Session;
@@ -20,7 +20,7 @@ pub struct VersionArgs {
     json: bool,
 }
 
-/// Returns everything that can be known of a stack without looking at the world.
+/// Checks a stack without reading the live state.
 pub fn validate(settings: &Settings, args: &Args) -> Exit {
     settings.report(Format::json(args.json), |reporter| {
         let session = Session::load(settings)?;

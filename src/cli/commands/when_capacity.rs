@@ -1,5 +1,5 @@
-//! `apply --when-capacity`: applies again and again until there is capacity. Each apply waits for seconds only, under the
-//! lock, and between them nothing is held: what waits is only looked at.
+//! `apply --when-capacity`: applies again and again until there is capacity. Each apply holds the lock and waits only for
+//! seconds. Between two applies there is no lock; the queued resources are only polled.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ use crate::cli::signals::{self, StopSignals};
 use crate::report::status::{State, Status};
 use plan::Mode;
 
-/// Seconds that is waited when nobody says how long: as long as GKE's nodes for one request last.
+/// The default wait in seconds: the maximum run time of nodes for one ProvisioningRequest.
 const DEFAULT_WAIT: u32 = 604_800;
 /// Seconds that one apply waits for capacity, under the lock.
 const APPLY_WAIT: u64 = 10;
 /// The pause between two polls.
 const POLL_INTERVAL: Duration = Duration::from_secs(15);
-/// The longest time between two applies: there may be changes that a look does not show.
+/// The longest time between two applies, because polling may not show every change.
 const MAX_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// Steps after the pause between two applies.
+/// The next step after the pause between two applies.
 enum NextStep {
     /// Something left the queue, or it is time to try again.
     Apply,

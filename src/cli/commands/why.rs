@@ -1,4 +1,4 @@
-//! `why`: why something of the stack is pending, would be replaced, or waits, and what cures it.
+//! `why`: explains why something in the stack is pending, waits or would be replaced, and how to fix it.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ pub struct Args {
 /// Lines of a log that are shown.
 const TAIL: usize = 10;
 
-/// Says why.
+/// Explains the state of a section or object.
 pub fn why(settings: &Settings, args: &Args) -> Exit {
     settings.show(Format::Text, |reporter| {
         let session = Session::load(settings)?;
@@ -115,7 +115,7 @@ async fn find_causes(
     Ok(answer)
 }
 
-/// Returns the pools of the stack, with what is live of them.
+/// Returns the pools of the stack with their live state.
 fn pools(session: &Session, world: &World) -> Vec<Pool> {
     let lowered = session.lowered();
     let external = lowered.external.iter().map(|external| &external.resource);
@@ -217,7 +217,7 @@ impl CauseSearch<'_> {
             position: &place,
             has_keys: self.session.stack().pods().iter().any(|pod| pod.path == part),
             program: self.program,
-            scaled: is_scaled.then(|| resource.address.section()),
+            workers_address: is_scaled.then(|| resource.address.section()),
         };
         if let Some(cause) = judge::of_pod(pod, &around) {
             self.answer.because(format!("pod {name}"), cause);

@@ -64,7 +64,7 @@ pub fn stopped(plan: &Plan, width: usize) -> String {
 pub fn nothing(plan: &Plan) -> Option<&'static str> {
     match (plan.stop_state.is_stop(), plan.stop_state.differs_from_record) {
         (true, true) => Some("Nothing of it exists; apply notes that it is stopped."),
-        (true, false) if plan.stop_state.is_all_of_stop() => {
+        (true, false) if plan.stop_state.stops_all_stopped() => {
             Some("Nothing of it exists, so there is nothing to stop.")
         }
         (true, false) => Some("It is stopped already."),

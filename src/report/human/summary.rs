@@ -248,8 +248,11 @@ fn next(plan: &Plan, summary: &Summary, by_kind: &OutcomesByKind<'_>, program: &
         return String::new();
     }
     if plan.stop_state.is_stop() {
-        let what =
-            if plan.stop_state.is_all_of_stop() { String::new() } else { repeated_options(plan, |_| true) };
+        let what = if plan.stop_state.stops_all_stopped() {
+            String::new()
+        } else {
+            repeated_options(plan, |_| true)
+        };
         return format!("\nTo restore it:\n  {program} start{what}\n");
     }
     let mut text = String::new();

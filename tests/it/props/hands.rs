@@ -242,7 +242,7 @@ impl World {
         plan.approved = plan.missing_approvals(&[]);
         if let Some(section) = section {
             let world = self.bench.world_of(stack).await?;
-            let agreed = AcceptedChanges { changes: true, approvals: &plan.approved };
+            let agreed = AcceptedChanges { field_changes: true, approvals: &plan.approved };
             if !adopt::adoption_errors(&plan, &Address::new(section), &world, agreed, stack.sources())
                 .is_empty()
             {

@@ -488,7 +488,7 @@ impl Player {
             Err(why) => return Done::refused(why),
         };
         let approvals = plan.missing_approvals(&[]);
-        let agreed = AcceptedChanges { changes: true, approvals: &approvals };
+        let agreed = AcceptedChanges { field_changes: true, approvals: &approvals };
         let address = model::address::Address::new(section.as_str());
         let against = adopt::adoption_errors(&plan, &address, &world, agreed, stack.sources());
         if let Some(problem) = against.first() {

@@ -1,4 +1,4 @@
-//! Checks: a pod is run, read, and taken away.
+//! Checks: a pod runs, its log is read, and it is deleted.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Waiting for a scheduler to have no work, before anything is changed.
+//! Idle waits for a scheduler before anything is changed.
 
 use super::*;
 use model::resource::KindId;

@@ -1,4 +1,4 @@
-//! Things that a plan keeps: half created and waited for, or ready before and only looked at.
+//! Resources that a plan keeps: half created ones that apply waits for, and ready ones that it only checks.
 
 use super::*;
 

@@ -40,7 +40,7 @@ fn moved() -> Result<Value, (ErrorClass, &'static str)> {
     Err((ErrorClass::Conflict, "the object has been modified"))
 }
 
-/// Returns the ConfigMap with another's lock in it.
+/// Returns the ConfigMap with the lock of another holder.
 fn of_bob() -> Value {
     let entry = r#"{"holder":{"who":"bob","pid":8},"since":"1970-01-01T00:00:09Z","renewed":0,"seconds":15}"#;
     json!({"metadata": {"resourceVersion": "9", "uid": "u", "annotations": {"dask-infra.dev/lock": entry}},
@@ -80,7 +80,7 @@ async fn a_change_that_runs_sends_nothing_more_once_the_lock_is_lost() {
     assert!(!api.writes()[last + 1..].iter().any(|write| write.contains("dask-infra")), "{:?}", api.writes());
 }
 
-/// There for so many looks, and then gone.
+/// Returns replies with which the object exists for `looks` reads, and is then gone.
 fn leaves_after(looks: usize) -> Vec<Result<Value, (ErrorClass, &'static str)>> {
     let mut replies = vec![Ok(json!({"metadata": {"uid": "u"}})); looks * 8];
     replies.push(Err((ErrorClass::NotFound, "gone")));
@@ -309,7 +309,7 @@ async fn a_cluster_that_nobody_can_look_into_goes_without_a_lock() {
     }
 }
 
-/// No error is "no lock needed": whatever the place of the lock answers, nothing is begun without it.
+/// No error means "no lock needed": whatever the API answers, nothing starts without the lock.
 #[tokio::test(start_paused = true)]
 async fn without_the_lock_nothing_is_begun() {
     let object = object("ConfigMap", "configmaps", "a");

@@ -1,10 +1,10 @@
-//! Capacity that is asked for and not there: the apply ends, and nothing is wrong.
+//! Capacity that was requested and is not available: the apply ends without an error.
 
 use super::*;
 
 const POOL: &str = "GET /v1/projects/p/locations/l/clusters/c/nodePools/a";
 
-/// Returns a change that is waited for at most a minute, and two behind it.
+/// Returns a change that is awaited for at most a minute, and two successors.
 fn row() -> Vec<Change> {
     let identity = Identity::NodePool { cluster: cluster(), pool: "a".into() };
     let steps = vec![wait(&identity, Until::Ready, 60)];

@@ -1,4 +1,4 @@
-//! Waits that hear: what is asked for, and what becomes of them where watching does not work.
+//! Waits with watches: which requests they send, and what they do if watching does not work.
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt as _};
@@ -12,26 +12,26 @@ enum Trouble {
     None,
     /// `watch` is not among the rights.
     Forbidden,
-    /// Every connection breaks before anything comes.
+    /// Every connection breaks before anything is received.
     Breaks,
     /// Every connection breaks after one event, in the middle of the next.
     Cut,
     /// The events after any version are forgotten.
     TooOld,
-    /// Nothing ever comes, and nothing ends.
+    /// Nothing is ever received, and the watch never ends.
     Deaf,
 }
 
-/// Behaviors of the server on a delete, with its replies.
+/// Behaviors of the server after a delete, with its replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Goes {
-    /// It is on its way out for five seconds, and told so.
+    /// The object terminates for five seconds, and the reply has it as terminating.
     Later,
-    /// It is gone, and a Status says so.
+    /// The object is gone, and the reply is a Status.
     AtOnce,
-    /// It is gone, and told as it last was, in the version of its deletion, as kube-apiserver tells Services.
+    /// The object is gone. The reply has its last state with the version of its deletion, as kube-apiserver does for Services.
     Echoed,
-    /// It is gone after five seconds, and somebody else has made another one of its name in the same moment.
+    /// The object is gone after five seconds, and another client creates one with the same name at that moment.
     Renewed,
 }
 
@@ -305,7 +305,7 @@ async fn what_goes_is_heard_gone_and_not_asked_for() {
     }
 }
 
-/// A lost reply, and then a conflict: ours is gone, and whoever has its name now is nobody to wait for.
+/// A lost reply and then a conflict: the deleted object is gone, and apply does not wait for the new one with its name.
 #[tokio::test(start_paused = true)]
 async fn one_that_has_the_name_of_what_is_gone_is_not_waited_for() {
     let object = object("ConfigMap", "configmaps", "a");

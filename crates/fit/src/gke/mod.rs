@@ -1,4 +1,4 @@
-//! The node that GKE makes for a pool.
+//! The node that GKE creates for a pool.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,12 +20,12 @@ pub mod system;
 use pool::{Arch, Driver, Features, Gpus, Image, Pool, Purchase, Strategy};
 use sizes::Hardware;
 
-/// Parts of a pool that this program knows no sizes of.
+/// Parts of a pool whose sizes this program does not know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unknown {
-    /// A machine type, or one whose CPUs or memory no source told.
+    /// A machine type that is not in the catalog, or has no CPUs or memory there.
     Machine(String),
-    /// The size of a partition, for a type of GPU.
+    /// A partition size (MIG) that is not in the catalog for the GPU type.
     Partition { kind: String, size: String },
 }
 
@@ -40,11 +40,11 @@ impl fmt::Display for Unknown {
 
 impl std::error::Error for Unknown {}
 
-/// Returns the node that GKE makes for a pool in a zone, with GKE's own pods on it, once all of its agents have reported.
+/// Returns the node that GKE creates for a pool in a zone, with GKE's own pods, as it is once all agents have reported.
 ///
-/// Within `slack` a file cannot tell what a node has: 1 % of the capacity, and what GKE's own pods may differ by. Not among the labels
-/// are those of TPUs. Not followed: nodes of GKE Sandbox on Intel's processors, which have simultaneous multithreading switched off
-/// unless the pool says otherwise.
+/// The real amounts may differ by `slack`: 1 % of the capacity, and the uncertainty of GKE's own pods. The labels of TPUs are
+/// missing. Not modeled: nodes of GKE Sandbox on Intel processors, which have simultaneous multithreading off unless the pool
+/// turns it on.
 ///
 /// # Errors
 /// The machine or the partition is not in the catalog.
@@ -64,7 +64,7 @@ pub fn template(pool: &Pool, zone: &str, features: Features) -> Result<Node, Unk
     Ok(node)
 }
 
-/// Returns the node of that name that GKE makes for a pool in a zone, without pods, once all of its agents have reported.
+/// Returns the node of this name that GKE creates for a pool in a zone, without pods, as it is once all agents have reported.
 ///
 /// # Errors
 /// The machine or the partition is not in the catalog.
@@ -83,7 +83,7 @@ pub fn node(pool: &Pool, zone: &str, name: &str, features: Features) -> Result<N
     })
 }
 
-/// Returns what the kubelet of such a node reports, without GPUs.
+/// Returns the capacity that the kubelet of such a node reports, without GPUs.
 ///
 /// # Errors
 /// The machine is not in the catalog.
@@ -116,11 +116,11 @@ fn has_threads(series: &str) -> bool {
     !matches!(series, "t2d" | "h3" | "h4d") && Arch::of(series) == Arch::Amd64
 }
 
-/// The class of claims that say nothing of one.
+/// GKE's default storage class.
 pub const DEFAULT_CLASS: &str = "standard-rwo";
 
-/// Returns the classes of storage that GKE makes. Source: `kubectl get storageclass` of clusters with and without the driver of
-/// Filestore, as people published it since 2023.
+/// Returns the storage classes that GKE creates. Source: `kubectl get storageclass` of clusters with and without the Filestore
+/// driver, published since 2023.
 pub fn storage_classes(features: Features) -> BTreeMap<String, StorageClass> {
     let class = |waits_for_pod| StorageClass { waits_for_pod, provisions: true, ..StorageClass::default() };
     let disks = [("premium-rwo", true), (DEFAULT_CLASS, true), ("standard", false)];
@@ -129,8 +129,8 @@ pub fn storage_classes(features: Features) -> BTreeMap<String, StorageClass> {
     disks.into_iter().chain(shares).map(|(name, waits)| (name.to_owned(), class(waits))).collect()
 }
 
-/// Returns what admission on GKE does to pods. Recalled: the RuntimeClass `gvisor` of GKE Sandbox, whose text nobody published,
-/// sends pods to the nodes that GKE labels and taints for it.
+/// Returns the admission settings of GKE clusters. From memory: the RuntimeClass `gvisor` of GKE Sandbox, which is not published
+/// anywhere, sends pods to the nodes that GKE labels and taints for it.
 pub fn admission() -> Admission {
     let scheduling = json!({
         "nodeSelector": { GVISOR: "gvisor" },
@@ -149,10 +149,11 @@ fn bytes(gib: f64) -> i64 {
 }
 
 impl Gpus {
-    /// `nvidia.com/gpu` that a node has once its driver is there: partitions and clients multiply the GPUs.
+    /// Returns the `nvidia.com/gpu` that a node has once its driver is installed: partitions and sharing clients multiply the
+    /// GPUs.
     ///
     /// # Errors
-    /// Nobody told how many such partitions a GPU holds.
+    /// The number of such partitions per GPU is unknown.
     pub fn allocatable(&self) -> Result<i64, Unknown> {
         let parts = match &self.partition {
             None => 1,
@@ -166,9 +167,9 @@ impl Gpus {
     }
 }
 
-/// The labels of a node: those of GKE and its cloud provider, then those of the pool.
-/// Source: the dump of GKE 1.36 (see [`system`]), which does not tell what `gke-cpu-scaling-level` counts where cores have one thread
-/// alone: here the CPUs. GPU labels from GKE's pages on GPUs, and `gke-gpu` from the dump of GKE 1.31.
+/// Returns the labels of a node: those of GKE and its cloud provider, then those of the pool. Source: the dump of GKE 1.36 (see
+/// [`system`]), which does not show what `gke-cpu-scaling-level` counts for cores with one thread: CPUs are assumed. GPU labels
+/// from GKE's pages on GPUs, and `gke-gpu` from the dump of GKE 1.31.
 fn labels(
     pool: &Pool,
     hardware: &Hardware<'_>,
@@ -261,9 +262,9 @@ fn gpu_labels(gpus: &Gpus) -> Vec<(String, String)> {
     all.into_iter().map(|(key, value)| (format!("cloud.google.com/{key}"), value)).collect()
 }
 
-/// The taints of a node: those of the pool, and those that GKE adds.
-/// Source: GKE's pages on GPUs, Spot VMs (tainted only where GKE makes the pool), Arm nodes, GKE Sandbox, and queued provisioning. Of
-/// flex-start they show a label and no taint, and no dump of such a node was found.
+/// Returns the taints of a node: those of the pool, and those that GKE adds. Source: GKE's pages on GPUs, Spot VMs (tainted only
+/// where GKE makes the pool), Arm nodes, GKE Sandbox, and queued provisioning. For flex-start, the pages show a label and no
+/// taint, and no dump of such a node was found.
 fn taints(pool: &Pool, arch: Arch) -> Vec<Taint> {
     let gpus = pool.gpus.is_some() && (pool.gpu_taint || pool.auto_provisioned);
     let rows = [

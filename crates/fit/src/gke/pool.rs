@@ -1,4 +1,4 @@
-//! The settings of a node pool that decide on what its nodes take.
+//! The settings of a node pool that determine which pods fit on its nodes.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::json::list;
 use crate::labels::labels;
 use crate::taints::{Effect, Taint};
 
-/// A node pool, as far as it decides on pods: [`Pool::read`] reads a live one.
+/// A node pool, with the settings that determine which pods fit. [`Pool::read`] reads a live pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct Pool {
@@ -20,28 +20,31 @@ pub struct Pool {
     pub disk_type: String,
     /// The boot disk in GiB, which GKE's API calls GB.
     pub disk_gib: u32,
-    /// Local SSDs that are the scratch space of pods (`ephemeralStorageLocalSsdConfig`).
+    /// The number of local SSDs that hold the scratch space of pods (`ephemeralStorageLocalSsdConfig`).
     pub local_ssds: u32,
     pub image: Image,
     /// Kubernetes labels of the pool.
     pub labels: BTreeMap<String, String>,
-    /// Taints of the pool. Those that GKE has added may be among them.
+    /// Taints of the pool. They may include taints that GKE has added.
     pub taints: Vec<Taint>,
     pub purchase: Purchase,
-    /// True if GKE has made the pool by itself (node auto-provisioning).
+    /// True if GKE has created the pool itself (node auto-provisioning).
     pub auto_provisioned: bool,
-    /// True if GKE adds its taint to a pool with GPUs: see [`gpu_taints`].
+    /// True if GKE adds the taint `nvidia.com/gpu=present:NoSchedule`, should the pool have GPUs. GKE does so when it creates the pool,
+    /// if the cluster has a pool without GPUs by then, and never later.
+    ///
+    /// Source: GKE's page "About GPUs in GKE", as quoted in terraform-google-modules/terraform-google-kubernetes-engine 703.
     pub gpu_taint: bool,
-    /// True if GKE keeps pods that do not tolerate Arm off its nodes: `taintConfig.architectureTaintBehavior` is not `NONE`.
+    /// True if GKE taints the pool's Arm nodes: `taintConfig.architectureTaintBehavior` is not `NONE`.
     pub arch_taint: bool,
     /// True if pods run in gVisor here (GKE Sandbox).
     pub gvisor: bool,
     /// True if its nodes have no external addresses.
     pub private_nodes: bool,
     pub max_pods: u32,
-    /// Threads of a core: 1 without simultaneous multithreading, 2 with it. Machines whose cores have one thread stay as they are.
+    /// Threads per core: 1 without simultaneous multithreading, 2 with it. No effect on machines whose cores have one thread.
     pub threads_per_core: u32,
-    /// The minor number of the nodes' Kubernetes version: 36 of `1.36.3-gke.1767000`. `None` when it is not known.
+    /// The minor number of the nodes' Kubernetes version: 36 of `1.36.3-gke.1767000`. `None` if unknown.
     pub minor: Option<u32>,
 }
 
@@ -62,11 +65,11 @@ pub struct Gpus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sharing {
     pub strategy: Strategy,
-    /// Containers at most.
+    /// The maximum number of containers.
     pub clients: u32,
 }
 
-/// The way of sharing.
+/// The sharing strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strategy {
     TimeSharing,
@@ -79,7 +82,7 @@ pub enum Strategy {
 pub enum Driver {
     Default,
     Latest,
-    /// None: others install it.
+    /// None: something other than GKE installs the driver.
     None,
 }
 
@@ -121,18 +124,18 @@ impl Arch {
     }
 }
 
-/// The way in which machines are bought.
+/// The provisioning model of the machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purchase {
     OnDemand,
     Spot,
     Preemptible,
     FlexStart,
-    /// For requests (Dynamic Workload Scheduler).
+    /// Queued provisioning, on ProvisioningRequests (Dynamic Workload Scheduler).
     Queued,
 }
 
-/// Features of the cluster whose pods run on every node.
+/// Features of the cluster that run pods on every node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of GKE's own")]
 pub struct Features {
@@ -152,17 +155,18 @@ pub struct Features {
     pub node_local_dns: bool,
     /// The agent that masquerades addresses.
     pub masquerade: bool,
-    /// Drivers of volumes: Cloud Storage FUSE, Filestore, Parallelstore, Lustre.
+    /// Volume drivers: Cloud Storage FUSE, Filestore, Parallelstore, Lustre.
     pub gcs_fuse_csi: bool,
     pub filestore_csi: bool,
     pub parallelstore_csi: bool,
     pub lustre_csi: bool,
-    /// Metrics of GPUs: `DCGM` among the components of `monitoringConfig`.
+    /// GPU metrics: `DCGM` is among the components of `monitoringConfig`.
     pub dcgm: bool,
 }
 
 impl Default for Features {
-    /// A new Standard cluster with Workload Identity, without network policies and drivers of volumes that are not for disks.
+    /// Returns the features of a new Standard cluster with Workload Identity: no network policies, and only the volume driver for
+    /// disks.
     fn default() -> Self {
         Self {
             dataplane_v2: false,
@@ -183,7 +187,7 @@ impl Default for Features {
 }
 
 impl Pool {
-    /// A pool with GKE's defaults.
+    /// Returns a pool with GKE's defaults.
     pub fn new(name: &str, machine_type: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -210,7 +214,7 @@ impl Pool {
 
 /// Reading the pools of GKE's API.
 impl Pool {
-    /// Reads a NodePool. What is absent has GKE's default; taints that GKE has added are among those of the pool.
+    /// Reads a NodePool. Absent fields get GKE's defaults. Taints that GKE has added are included.
     pub fn read(pool: &Value) -> Self {
         let config = &pool["config"];
         let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
@@ -283,24 +287,10 @@ impl Purchase {
     }
 }
 
-/// A number, which the API may write as text.
+/// Returns a number, which the API may write as a string.
 fn number(value: &Value) -> Option<u32> {
     let number = value.as_u64().or_else(|| value.as_str()?.parse().ok())?;
     u32::try_from(number).ok()
-}
-
-/// Returns for each pool if GKE adds the taint `nvidia.com/gpu=present:NoSchedule` to it, given which of them have GPUs, in the order of
-/// their creation. A pool with GPUs gets it when a pool without GPUs is there already, and never later.
-///
-/// Source: GKE's page "About GPUs in GKE", as quoted in terraform-google-modules/terraform-google-kubernetes-engine 703.
-pub fn gpu_taints(have_gpus: &[bool]) -> Vec<bool> {
-    let mut plain = false;
-    let each = |has_gpus: &bool| {
-        let tainted = *has_gpus && plain;
-        plain |= !has_gpus;
-        tainted
-    };
-    have_gpus.iter().map(each).collect()
 }
 
 #[cfg(test)]
@@ -357,12 +347,5 @@ mod tests {
         assert_eq!(Pool::read(&json!({ "name": "p" })), Pool::new("p", "e2-medium"));
         let queued = json!({ "queuedProvisioning": { "enabled": true }, "config": { "flexStart": true } });
         assert_eq!(Pool::read(&queued).purchase, Purchase::Queued);
-    }
-
-    #[test]
-    fn the_gpu_taint_depends_on_the_order_of_pools() {
-        assert_eq!(gpu_taints(&[false, true, true]), [false, true, true]);
-        assert_eq!(gpu_taints(&[true, false, true]), [false, false, true]);
-        assert_eq!(gpu_taints(&[true, true]), [false, false]);
     }
 }

@@ -1,11 +1,12 @@
-//! Sizes of GKE's nodes: the part of a machine that the kubelet reports, and the part of it that pods may request.
+//! Sizes of GKE's nodes: the part of a machine that the kubelet reports (capacity), and the part of that which pods can request
+//! (allocatable).
 //!
 //! Sources, and how far they hold (`sizes_tests.rs` compares with real nodes):
 //! - the kernel's and the file system's share: `gce_reserved.go` of Kubernetes' cluster-autoscaler (commit 0be995de, Apache-2.0),
 //!   measured by GKE's developers. Memory is right within 0.2 % from 4 GiB on, and within 0.9 % below.
 //! - GKE's reserve: its page "Plan GKE Standard node sizes", whose gigabytes turned out to be thousands of MiB of the machine's
-//!   memory, rounded down to a MiB. So it is equal to `kubeReserved` of real nodes: 512, 960, 1019, 1736, 1819, 2623, 8029 MiB for
-//!   machines of 2, 3.75, 4, 7.5, 8, 16 and 104 GiB; and 23 and 41 GiB for disks of 50 and 100 GiB.
+//!   memory, rounded down to a MiB. So it is equal to `kubeReserved` of real nodes: 512, 960, 1019, 1736, 1819, 2623, 8029 MiB
+//!   for machines of 2, 3.75, 4, 7.5, 8, 16 and 104 GiB; and 23 and 41 GiB for disks of 50 and 100 GiB.
 
 use crate::resources::Amounts;
 
@@ -15,11 +16,10 @@ const KIB: i64 = 1 << 10;
 const MIB: i64 = 1 << 20;
 const GIB: i64 = 1 << 30;
 
-/// The kubelet evicts pods below this, so that it can be requested by none. Source: `evictionHard` of GKE's kubelets.
+/// The kubelet evicts pods if less memory than this is free, so pods cannot request it. Source: `evictionHard` of GKE's kubelets.
 const EVICTION_MEMORY: i64 = 100 * MIB;
 
-/// Machine types that share their cores. They give less CPU than they show.
-/// Source: GKE's page "Plan GKE Standard node sizes".
+/// Machine types with shared cores. They provide less CPU than they report. Source: GKE's page "Plan GKE Standard node sizes".
 const SHARED_CORE: [&str; 3] = ["e2-micro", "e2-small", "e2-medium"];
 
 /// The machine and disks of a node.
@@ -28,11 +28,11 @@ pub struct Hardware<'a> {
     pub machine_type: &'a str,
     /// Virtual CPUs that the node uses.
     pub vcpus: u32,
-    /// Bytes.
+    /// Memory in bytes.
     pub memory: i64,
-    /// GiB.
+    /// The boot disk in GiB.
     pub disk: u32,
-    /// Local SSDs that pods have their scratch space on, in place of the boot disk.
+    /// The number of local SSDs that hold the scratch space of pods, instead of the boot disk.
     pub local_ssds: u32,
     pub image: Image,
     pub arch: Arch,
@@ -40,7 +40,7 @@ pub struct Hardware<'a> {
 }
 
 impl Hardware<'_> {
-    /// `status.capacity` as the kubelet reports it, without GPUs.
+    /// Returns `status.capacity` as the kubelet reports it, without GPUs.
     pub fn capacity(&self) -> Amounts {
         Amounts {
             cpu: i64::from(self.vcpus) * 1000,
@@ -51,7 +51,7 @@ impl Hardware<'_> {
         }
     }
 
-    /// `status.allocatable`: the capacity less what GKE and eviction keep.
+    /// Returns `status.allocatable`: the capacity minus the reserves of GKE and of eviction.
     pub fn allocatable(&self) -> Amounts {
         let mut left = self.capacity();
         left.cpu = (left.cpu - self.reserved_cpu()).max(0);
@@ -62,7 +62,7 @@ impl Hardware<'_> {
         left
     }
 
-    /// Memory that the kernel and the firmware take before the kubelet counts.
+    /// Returns the memory in bytes that kernel and firmware use, which the kubelet does not count.
     fn kernel_memory(&self) -> i64 {
         let mut kept = self.memory / 64 + 16 * MIB;
         // The software IO TLB, for memory above 4 GiB of addresses.
@@ -81,7 +81,7 @@ impl Hardware<'_> {
         }
     }
 
-    /// Bytes of the file system that pods share with images and logs.
+    /// Returns the bytes of the file system that pods share with images and logs.
     fn file_system(&self) -> i64 {
         if self.local_ssds > 0 {
             let overhead = local_ssd_overhead(self.local_ssds, self.image) * KIB;
@@ -96,7 +96,8 @@ impl Hardware<'_> {
         (disk - partitions - share(disk, 1000).min(100 * MIB) - arm).max(0)
     }
 
-    /// Thousandths of a CPU: 6 % of the first core, 1 % of the second, 0.5 % of the third and fourth, 0.25 % of all others.
+    /// Returns GKE's CPU reserve in thousandths of a CPU: 6 % of the first core, 1 % of the second, 0.5 % of the third and
+    /// fourth, 0.25 % of all others.
     fn reserved_cpu(&self) -> i64 {
         if SHARED_CORE.contains(&self.machine_type) {
             return 1060;
@@ -107,7 +108,7 @@ impl Hardware<'_> {
         banded + if self.max_pods > 110 { 400 } else { 0 }
     }
 
-    /// Bytes that GKE keeps of the file system, in whole GiB.
+    /// Returns the bytes of the file system that GKE reserves, in whole GiB.
     fn reserved_storage(&self) -> i64 {
         let kept = match self.local_ssds {
             0 => (i64::from(self.disk) * 50).min(600 + i64::from(self.disk) * 35).min(10_000) / 100,
@@ -120,8 +121,8 @@ impl Hardware<'_> {
     }
 }
 
-/// Bytes that GKE reserves of a machine's memory: 25 % of the first 4000 MiB, 20 % of the next 4000, 10 % of the next 8000, 6 % of the next
-/// 112,000 and 2 % of the rest; 255 MiB of less than 1 GiB.
+/// Returns the bytes of a machine's memory that GKE reserves: 25 % of the first 4000 MiB, 20 % of the next 4000, 10 % of the next
+/// 8000, 6 % of the next 112,000 and 2 % of the rest; 255 MiB of less than 1 GiB.
 fn reserved_memory(memory: i64) -> i64 {
     if memory < GIB {
         return 255 * MIB;
@@ -130,7 +131,7 @@ fn reserved_memory(memory: i64) -> i64 {
     banded(memory / MIB, &bands, 100) * MIB
 }
 
-/// The sum over bands of (width, parts), rounded down.
+/// Returns the sum over bands of (width, parts of `whole`), rounded down.
 fn banded(amount: i64, bands: &[(i64, i64)], whole: i64) -> i64 {
     let (mut left, mut sum) = (amount, 0);
     for (width, parts) in bands {
@@ -141,14 +142,14 @@ fn banded(amount: i64, bands: &[(i64, i64)], whole: i64) -> i64 {
     sum / whole
 }
 
-/// Millionths of a number, rounded up.
+/// Returns this many millionths of a number, rounded up.
 fn share(of: i64, millionths: i64) -> i64 {
     let product = i128::from(of) * i128::from(millionths);
     i64::try_from((product + 999_999) / 1_000_000).unwrap_or(i64::MAX)
 }
 
-/// KiB that the file system over local SSDs takes, by their number. Between measured numbers the next one counts.
-/// Source: `gce_reserved.go`, as above.
+/// Returns the KiB that the file system on local SSDs itself uses, by the number of SSDs. For numbers that were not measured, the
+/// next larger one counts. Source: `gce_reserved.go`, as above.
 fn local_ssd_overhead(count: u32, image: Image) -> i64 {
     let rows: [(u32, i64, i64); 10] = [
         (1, 7_289_472, 7_219_840),

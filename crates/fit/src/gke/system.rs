@@ -1,15 +1,15 @@
-//! Pods of GKE itself: those that run on each node, and those that need a place somewhere.
+//! Pods of GKE itself: those that run on each node, and those that run on some node.
 //!
-//! Amounts change with GKE's releases and are not published. Each row has the dump that it is from:
+//! The amounts change with GKE's releases and are not published. Each row names its source:
 //! - 1.36: a node of GKE 1.36.3-gke.1767000, 2026-10 (n2-standard-4, network policies, NodeLocal DNS);
 //! - 1.31: nvidia-gpu-device-plugin of GKE 1.31.5-gke.1233000 in vllm-project/production-stack's tutorials;
 //! - 1.29: a node of GKE 1.29.6-gke.1038001, 2024-07 (e2-small with everything on it), and cryptnono/cryptnono issue 34;
 //! - 2025: CPU of all DaemonSets of a cluster with Dataplane V2 and GPUs, which somebody published without its version;
 //! - 2026-03: cloudpilot-ai/karpenter-provider-gcp issues 202 and 473.
 //!
-//! Drivers of volumes have their own manifests: `deploy/base/node/node.yaml` in GoogleCloudPlatform/gcs-fuse-csi-driver (commit f8d07ede;
-//! an older one, 04df4c7f, asked for 20m and 160 MiB) and `deploy/overlays/gke-release/node.yaml` in GoogleCloudPlatform/lustre-csi-driver
-//! (commit 01a701e5). Google may run others: what nobody has seen is slack.
+//! Drivers of volumes have their own manifests: `deploy/base/node/node.yaml` in GoogleCloudPlatform/gcs-fuse-csi-driver (commit
+//! f8d07ede; an older one, 04df4c7f, asked for 20m and 160 MiB) and `deploy/overlays/gke-release/node.yaml` in
+//! GoogleCloudPlatform/lustre-csi-driver (commit 01a701e5). Google may run other versions: the unknown part is in the slack.
 
 use model::address::FieldPath;
 
@@ -29,9 +29,9 @@ pub struct SystemPod {
     pub cpu: i64,
     /// Bytes.
     pub memory: i64,
-    /// Thousandths of a CPU by which it may be more or less.
+    /// Thousandths of a CPU by which the request may differ.
     pub cpu_slack: i64,
-    /// Bytes by which it may be more or less.
+    /// Bytes by which the request may differ.
     pub memory_slack: i64,
 }
 
@@ -39,12 +39,12 @@ const fn pod(name: &'static str, cpu: i64, mib: i64) -> SystemPod {
     SystemPod { name, cpu, memory: mib * MIB, cpu_slack: 0, memory_slack: 0 }
 }
 
-/// A pod of which not all is known, with what it may differ by.
+/// Returns a pod whose amounts are uncertain, with the possible difference.
 const fn about(pod: SystemPod, cpu_slack: i64, slack_mib: i64) -> SystemPod {
     SystemPod { cpu_slack, memory_slack: slack_mib * MIB, ..pod }
 }
 
-/// GKE's device plugin; its init container, which installs the driver, asks for more CPU than itself.
+/// GKE's device plugin. Its init container, which installs the driver, requests more CPU than the plugin itself.
 pub const DEVICE_PLUGIN: SystemPod = pod("nvidia-gpu-device-plugin", 150, 80);
 
 /// Returns the pods that run on each node of a pool: those of DaemonSets, and kube-proxy, which is a static pod.
@@ -95,8 +95,7 @@ pub fn on_each_node(pool: &Pool, features: Features) -> Vec<SystemPod> {
     rows.into_iter().filter(|(runs, _)| *runs).map(|(_, pod)| pod).collect()
 }
 
-/// Returns true if the pool's labels switch GKE's device plugin off.
-/// Source: NVIDIA/aicr issue 1998.
+/// Returns true if the pool's labels turn off GKE's device plugin. Source: NVIDIA/aicr issue 1998.
 fn no_plugin(pool: &Pool) -> bool {
     pool.labels.get("gke-no-default-nvidia-gpu-device-plugin").is_some_and(|value| value == "true")
 }
@@ -117,8 +116,8 @@ pub fn somewhere(features: Features) -> Vec<(u32, SystemPod)> {
 }
 
 impl SystemPod {
-    /// The pod as the scheduler sees it. Those of nodes tolerate everything; those that need a place tolerate nothing here, as the
-    /// taints that they tolerate are none of a stack.
+    /// Returns the pod as the scheduler sees it. Pods of each node tolerate everything. The others tolerate nothing here, because
+    /// a stack never has the taints that they tolerate.
     pub fn requirements(&self, tolerations: Vec<Toleration>) -> PodRequirements {
         let amounts = [(Resource::Cpu, self.cpu), (Resource::Memory, self.memory)];
         let request = |(resource, amount)| Request { resource, amount, path: FieldPath::root() };

@@ -33,7 +33,7 @@ pub fn autoscaler() -> Gvk {
     gvk(DASK_GROUP, "v1", "DaskAutoscaler", "daskautoscalers")
 }
 
-/// Returns the kinds whose objects only a running operator changes, or removes the finalizers of.
+/// Returns the kinds whose objects need a running operator, to act on them or to remove their finalizers.
 pub fn needing_operator() -> impl Iterator<Item = Gvk> {
     [cluster(), job(), autoscaler(), group()].into_iter()
 }
@@ -67,7 +67,8 @@ pub(crate) fn endpoint(resource: &Resource) -> Option<Endpoint> {
     Some(Endpoint { kind: EndpointKind::Scheduler, service })
 }
 
-/// The text of a wait while the operator does nothing. Its Deployment has no readiness probe: an available one may not watch yet.
+/// The text of a wait for an operator that has not acted yet. Its Deployment has no readiness probe, so an available operator may
+/// not watch yet.
 pub(crate) const UNHANDLED: &str = "not yet handled by the Dask operator";
 
 /// The text of a wait for an object that does not have its cluster as an owner yet.

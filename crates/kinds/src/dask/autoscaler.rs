@@ -84,7 +84,7 @@ pub fn lower(cluster: &Resource, min: u32, max: u32, scope: &Scope) -> Option<Re
     })
 }
 
-/// Reads the autoscaler and its group, whose number it writes. The group stays when the autoscaler is deleted.
+/// Reads the autoscaler and the group whose number it writes. The group stays when the autoscaler is deleted.
 fn queries(wait: &Await) -> Queries {
     let mut queries = own_object_query(wait);
     if !wait.until.is_ready() {
@@ -114,7 +114,7 @@ fn status_line(_: &Await, found: &QueryResults) -> Result<StatusLine, MissingQue
     })
 }
 
-/// Returns ready once the operator has made the cluster its owner: then the operator scales by it.
+/// Returns ready once the operator has set the cluster as its owner: from then on the operator uses its bounds.
 fn readiness(autoscaler: &Value) -> Readiness {
     if !autoscaler.is_object() {
         return Readiness::progressing("not created yet");

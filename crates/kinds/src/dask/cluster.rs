@@ -1,4 +1,4 @@
-//! Dask clusters, as the operator runs them.
+//! Dask clusters that the Dask operator runs.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::dask::api::{self, CLUSTER_LABEL, COMPONENT_LABEL, GROUP_LABEL};
-use crate::dask::expiry::{self, After, Cause};
+use crate::dask::expiry::{self, After, ExpiryCause};
 use crate::dask::group::{self, DaskGroup, ParentCluster};
 use crate::dask::idle::IdleTimeout;
 use crate::dask::kopf::{self, is_handled};
@@ -184,8 +184,8 @@ pub struct DaskCluster {
     pub lifecycle: Lifecycle,
 }
 
-/// Returns the operator's reaction to an edit: it follows replicas and idle timeout, and reads the rest once.
-/// Source: `operator/controller/controller.py` of dask-kubernetes 2026.3.0.
+/// Returns the effect of an edit. The operator reacts to changes of replicas and idle timeout, and reads everything else only
+/// once. Source: `operator/controller/controller.py` of dask-kubernetes 2026.3.0.
 fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     let at = |keys: &[&str]| FieldPath::keys(keys.iter().copied()).contains(path);
     if at(&["spec", "worker", "replicas"]) || at(&["spec", "idleTimeout"]) {
@@ -206,9 +206,9 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     all.filter(|(_, managed)| *managed).map(|(resource, _)| resource).collect()
 }
 
-/// Returns the external resources that `[dask_cluster.KEY]` or its groups describe with `manage = false`. A cluster whose
-/// scheduler and workers are not described is looked up, and its scheduler's image compared if the section gives one. The Service
-/// is compared if it is described.
+/// Returns the external resources that `[dask_cluster.KEY]` or its groups describe with `manage = false`. If the section does not
+/// describe scheduler and workers, the cluster only has to exist; the scheduler's image is compared if the section gives one, and
+/// so is the Service.
 pub fn lower_external(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     let external = all(key, section, scope).into_iter().filter(|(_, managed)| !managed);
     let plain = section.scheduler == Scheduler::default() && section.worker == Worker::default();
@@ -246,7 +246,7 @@ pub fn lower_external(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Re
     read.collect()
 }
 
-/// Returns everything that a section describes; true for resources that the stack manages.
+/// Returns all resources that a section describes, each with true if the stack manages it.
 fn all(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<(Resource, bool)> {
     let (cluster, requests) = lower_cluster(key, section, scope);
     let joined = ParentCluster {
@@ -367,8 +367,8 @@ impl DaskCluster {
     }
 
     /// Returns the reasons why CronJobs delete it, with their durations.
-    pub fn expirations(&self) -> impl Iterator<Item = (Cause, &After)> {
-        let keys = [(Cause::Ttl, &self.ttl), (Cause::IdleStop, &self.idle_stop)];
+    pub fn expirations(&self) -> impl Iterator<Item = (ExpiryCause, &After)> {
+        let keys = [(ExpiryCause::Ttl, &self.ttl), (ExpiryCause::IdleStop, &self.idle_stop)];
         keys.into_iter().filter_map(|(cause, after)| Some((cause, after.as_ref()?)))
     }
 }
@@ -460,8 +460,8 @@ fn provenance(origin: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
     ]
 }
 
-/// Returns the steps of a change. A number that differs on the default group is written there: the cluster has the desired number
-/// already, and the operator acts only on changes of it.
+/// Returns the steps of a change. A number that differs only on the default group is written to the group: the cluster already
+/// has the desired number, and the operator reacts only to a change.
 fn change_steps(context: &ChangeContext) -> Vec<Step> {
     let replicas = context.body()["spec"]["worker"]["replicas"].as_u64();
     let facts = Facts::Workers { replicas, cluster: None, gang: gang::name_in_body(context.body()) };
@@ -507,7 +507,7 @@ fn queries(wait: &Await) -> Queries {
     if wait.until.is_ready() {
         queries.neighbor(Neighbor::Counts, worker_count::counts(namespace, &cluster.name));
     }
-    // Who else writes the number that is waited for.
+    // DaskAutoscalers write the number of workers that this wait waits for.
     if wait.until == Until::Ready && wait.workers().is_some() {
         let path = api::autoscaler().collection(namespace);
         queries.neighbor(Neighbor::Autoscalers, Query { api: Api::Kubernetes, path });
@@ -515,7 +515,7 @@ fn queries(wait: &Await) -> Queries {
     queries
 }
 
-/// A cluster and the objects around it.
+/// A live cluster and the objects that its readiness depends on.
 struct Related<'a> {
     cluster: &'a Value,
     scheduler: &'a Value,

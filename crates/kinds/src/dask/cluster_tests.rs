@@ -143,7 +143,7 @@ fn check(phase: &str, scheduler: u64, workers: &[u64], replicas: u64) -> Readine
     readiness(&wait, &QueryResults::answers(&queries(&wait), &found)).unwrap()
 }
 
-/// Returns a group that asks for `asked` workers, of which the operator has noted `handled`.
+/// Returns a group that asks for `asked` workers, and for which the operator has handled `handled` workers.
 fn group(asked: u64, handled: u64) -> Value {
     let noted = json!({ "spec": { "worker": { "replicas": handled } } }).to_string();
     json!({

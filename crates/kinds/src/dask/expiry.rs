@@ -1,10 +1,10 @@
-//! `ttl` and `idle_stop` of a Dask cluster: a CronJob beside it for each, which deletes it when it is old enough, or has been
-//! without work for long enough. It lives in the cluster, so it works when nobody's machine is on, and may read and delete
-//! that one object, read its groups, and nothing else.
+//! `ttl` and `idle_stop` of a Dask cluster: for each key a CronJob deletes the cluster once it is old enough, or has had no work
+//! for long enough. It runs in the Kubernetes cluster, so it does not depend on a user's machine. It may only read and delete
+//! that one object, and read its groups.
 //!
-//! It keeps no state: since when a scheduler is idle the scheduler itself knows, by its count of what its tasks do, and so
-//! sees work between two looks. `/json/counts.json` has no such count, and `/metrics` answers only where the image has
-//! `prometheus_client`; so it is asked as the operator asks it, by Dask's own protocol.
+//! It keeps no state. The scheduler itself reports since when it has been idle, and so notices work between two checks.
+//! `/json/counts.json` does not have that time, and `/metrics` needs `prometheus_client` in the image. So the script uses Dask's
+//! own protocol, as the operator does.
 
 use std::borrow::Cow;
 
@@ -25,20 +25,20 @@ use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
 use model::resource::{Effect, Facts, Gvk, Identity, KindId, ObjectId, Readiness, Recreation, Resource};
 
-/// Seconds until a CronJob that does not appear counts as stuck.
+/// Seconds after which a CronJob that was not created counts as stuck.
 const DEADLINE: u32 = 120;
 /// The schedule of the checks.
 const SCHEDULE: &str = "*/5 * * * *";
 /// The timeout of a check in seconds: it ends before the next one begins.
 const CHECK_TIMEOUT: u32 = 240;
-/// The shortest duration in seconds: a few checks.
+/// The shortest duration in seconds: two intervals of the schedule.
 pub const MIN_SECONDS: u64 = 600;
 /// The longest duration in seconds.
 pub const MAX_SECONDS: u64 = 365 * 86_400;
 
-/// The variable with the duration, for the script.
+/// The environment variable of the script with the duration in seconds.
 const SECONDS: &str = "DASK_INFRA_REAPER_SECONDS";
-/// The variable with the path of the Workload of a cluster in a queue.
+/// The environment variable of the script with the API path of the cluster's Workload, for a cluster in a queue.
 const WORKLOAD: &str = "DASK_INFRA_REAPER_WORKLOAD";
 
 /// The script that runs in the cluster.
@@ -46,14 +46,14 @@ pub const SCRIPT: &str = include_str!("reaper.py");
 
 /// Reasons why a Dask cluster is deleted from inside the Kubernetes cluster: a key of its section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// Its time is over.
+pub enum ExpiryCause {
+    /// Its `ttl` is over.
     Ttl,
     /// It has had no tasks for long enough.
     IdleStop,
 }
 
-impl Cause {
+impl ExpiryCause {
     pub const ALL: [Self; 2] = [Self::Ttl, Self::IdleStop];
 
     pub fn key(self) -> &'static str {
@@ -71,8 +71,8 @@ impl Cause {
         }
     }
 
-    /// Returns the longest name of a Dask cluster with that key. Source: `pkg/apis/batch/validation/validation.go`, CronJob names
-    /// have at most 52 characters, as eleven are added for each Job.
+    /// Returns the maximum length of the name of a Dask cluster with that key. Source: `pkg/apis/batch/validation/validation.go`,
+    /// CronJob names have at most 52 characters, as eleven are added for each Job.
     pub fn longest_name(self) -> usize {
         52 - self.suffix().len()
     }
@@ -100,17 +100,17 @@ pub const KIND: Kind = Kind {
         let there = found.own_object().is_object();
         Ok(if there { Readiness::Ready } else { Readiness::progressing("not created yet") })
     },
-    status_line: |_, found| Ok(looked(&found.own_object()["status"])),
+    status_line: |_, found| Ok(last_check_line(&found.own_object()["status"])),
     plan_summary: |resource| {
-        let clause = Cause::of_job(resource).and_then(|cause| cause.clause(resource));
+        let clause = ExpiryCause::of_job(resource).and_then(|cause| cause.clause(resource));
         clause.map(|clause| format!("deletes it {clause}")).into_iter().collect()
     },
     stop_effect: StopEffect::Deletes,
     ..Kind::DEFAULT
 };
 
-/// Returns the `status` line: the time of the last check, and of the last one that succeeded. A failed check deletes nothing.
-fn looked(status: &Value) -> StatusLine {
+/// Returns the `status` line: the times of the last check and of the last successful one. A failed check deletes nothing.
+fn last_check_line(status: &Value) -> StatusLine {
     let (last, worked) = (&status["lastScheduleTime"], &status["lastSuccessfulTime"]);
     let line = match (last.as_str(), worked.as_str()) {
         (None, _) => "has not looked yet".to_owned(),
@@ -192,7 +192,7 @@ impl JsonSchema for After {
 /// Lowers a cluster's `ttl` or `idle_stop` to a ServiceAccount, its RBAC and a CronJob.
 pub fn lower(
     cluster: &Resource,
-    cause: Cause,
+    cause: ExpiryCause,
     after: &After,
     groups: &[ObjectId],
     scope: &Scope,
@@ -204,11 +204,11 @@ pub fn lower(
         cause,
         name: format!("{}{}", of.name, cause.suffix()),
         namespace: of.namespace.as_deref().unwrap_or("default"),
-        asks: match cause {
-            Cause::Ttl => ExpirySource::Workload(
+        time_source: match cause {
+            ExpiryCause::Ttl => ExpirySource::Workload(
                 gang::name_in_body(&cluster.body).map(|gang| workload_of(of.namespace.as_deref(), &gang)),
             ),
-            Cause::IdleStop => ExpirySource::Scheduler(groups),
+            ExpiryCause::IdleStop => ExpirySource::Scheduler(groups),
         },
         scope,
     };
@@ -217,11 +217,11 @@ pub fn lower(
     vec![account, role, binding, job]
 }
 
-/// Sources of the start of a cluster's time.
+/// Objects that tell when the time of a cluster begins.
 enum ExpirySource<'a> {
-    /// The creation of the cluster; in a queue the Workload, which has the time of admission.
+    /// The cluster's own creation time; for a cluster in a queue, the Workload with the time of admission.
     Workload(Option<ObjectId>),
-    /// The scheduler, and the groups, which show whether it waits for workers.
+    /// The scheduler, and the groups, which show if the scheduler waits for workers.
     Scheduler(&'a [ObjectId]),
 }
 
@@ -229,10 +229,10 @@ enum ExpirySource<'a> {
 struct ExpiryBuilder<'a> {
     cluster: &'a Resource,
     of: &'a ObjectId,
-    cause: Cause,
+    cause: ExpiryCause,
     name: String,
     namespace: &'a str,
-    asks: ExpirySource<'a>,
+    time_source: ExpirySource<'a>,
     scope: &'a Scope,
 }
 
@@ -279,7 +279,7 @@ impl ExpiryBuilder<'_> {
             })
         };
         let mut rules = vec![rule(&self.of.gvk, &[&self.of.name], &["get", "delete"])];
-        match &self.asks {
+        match &self.time_source {
             ExpirySource::Workload(workload) => {
                 rules
                     .extend(workload.iter().map(|workload| rule(&workload.gvk, &[&workload.name], &["get"])));
@@ -318,7 +318,7 @@ impl ExpiryBuilder<'_> {
         });
         let closed =
             self.scope.dask_of(&self.cluster.address).is_some_and(|facts| facts.is_network_restricted);
-        if closed && matches!(self.asks, ExpirySource::Scheduler(_)) {
+        if closed && matches!(self.time_source, ExpirySource::Scheduler(_)) {
             allow_client(&mut spec["jobTemplate"]["spec"]["template"]["metadata"], &self.of.name);
         }
         let depends_on =
@@ -336,7 +336,7 @@ impl ExpiryBuilder<'_> {
     fn env(&self, after: &After) -> Vec<(&'static str, String)> {
         let seconds = seconds(after.text()).unwrap_or_default();
         let mut env = vec![("DASK_INFRA_REAPER_PATH", self.of.path()), (SECONDS, seconds.to_string())];
-        match &self.asks {
+        match &self.time_source {
             ExpirySource::Workload(workload) => {
                 env.extend(workload.iter().map(|workload| (WORKLOAD, workload.path())));
             }
@@ -356,8 +356,8 @@ impl ExpiryBuilder<'_> {
         let env: Vec<Value> = env.collect();
         // Importing `distributed` 2026.8.0 takes 50 MiB.
         let memory = match self.cause {
-            Cause::Ttl => "64Mi",
-            Cause::IdleStop => "128Mi",
+            ExpiryCause::Ttl => "64Mi",
+            ExpiryCause::IdleStop => "128Mi",
         };
         let container = json!({
             "name": "reaper",
@@ -395,12 +395,12 @@ fn env_value<'r>(job: &'r Resource, name: &str) -> Option<&'r str> {
     env.find(|variable| variable["name"] == name)?["value"].as_str()
 }
 
-/// Returns true if the time of a CronJob's cluster begins when its queue admits it.
+/// Returns true if the time of the cluster begins when its queue admits it.
 pub fn is_of_queue(job: &Resource) -> bool {
     env_value(job, WORKLOAD).is_some()
 }
 
-/// Returns the event at which the time of a CronJob's cluster begins: `it is created`.
+/// Returns the event at which the time of a cluster begins, as words: `it is created`.
 fn since(job: &Resource) -> &'static str {
     if is_of_queue(job) { "its queue admits it" } else { "it is created" }
 }
@@ -414,14 +414,14 @@ pub fn after(job: &Resource) -> Option<String> {
 }
 
 /// Returns the CronJobs among the resources of the stack that delete a Dask cluster, with the reason of each.
-pub fn for_cluster<'r>(cluster: &Resource, all: &'r [Resource]) -> Vec<(Cause, &'r Resource)> {
+pub fn for_cluster<'r>(cluster: &Resource, all: &'r [Resource]) -> Vec<(ExpiryCause, &'r Resource)> {
     let is_cluster = cluster.identity.object().is_some_and(|object| object.gvk == api::cluster());
-    let job = |cause: Cause| {
+    let job = |cause: ExpiryCause| {
         let origin = cluster.origin.key(cause.key());
         let job = all.iter().find(|other| other.kind == KindId::DaskExpiry && other.origin == origin)?;
         Some((cause, job))
     };
-    Cause::ALL.into_iter().filter(|_| is_cluster).filter_map(job).collect()
+    ExpiryCause::ALL.into_iter().filter(|_| is_cluster).filter_map(job).collect()
 }
 
 #[cfg(test)]
@@ -432,7 +432,7 @@ mod tests {
     #[test]
     fn the_account_of_a_ttl_may_read_and_delete_one_object() {
         let scope = scope();
-        let made = lower(&cluster(), Cause::Ttl, &After::Time("8h".into()), &[], &scope);
+        let made = lower(&cluster(), ExpiryCause::Ttl, &After::Time("8h".into()), &[], &scope);
         let kinds: Vec<&str> = made.iter().map(|resource| text(&resource.body["kind"])).collect();
         assert_eq!(kinds, ["ServiceAccount", "Role", "RoleBinding", "CronJob"]);
         let rule = json!({
@@ -445,12 +445,12 @@ mod tests {
             assert_eq!(schema::check(&shape, &resource.body), [], "{}", resource.address);
         }
         assert_eq!(after(&made[3]).as_deref(), Some("8h"));
-        assert_eq!(for_cluster(&cluster(), &made), [(Cause::Ttl, &made[3])]);
+        assert_eq!(for_cluster(&cluster(), &made), [(ExpiryCause::Ttl, &made[3])]);
         let pod = &made[3].body["spec"]["jobTemplate"]["spec"]["template"]["spec"];
         assert_eq!(pod["containers"][0]["image"], "demo:1");
         assert_eq!(pod["imagePullSecrets"][0]["name"], "pull");
         let table = AfterTable { after: "90m".into(), image: Some("python:3.13".into()) };
-        let made = lower(&cluster(), Cause::Ttl, &After::Table(table), &[], &scope);
+        let made = lower(&cluster(), ExpiryCause::Ttl, &After::Table(table), &[], &scope);
         let pod = &made[3].body["spec"]["jobTemplate"]["spec"]["template"]["spec"];
         assert_eq!(
             (after(&made[3]).as_deref(), &pod["containers"][0]["image"]),
@@ -465,14 +465,14 @@ mod tests {
         gang::Gang { queue: "gpus", name: "d", count: 2, priority_class: None }.add_labels(&mut metadata);
         queued.body["kind"] = json!("DaskCluster");
         queued.body["metadata"] = metadata;
-        let made = lower(&queued, Cause::Ttl, &After::Time("8h".into()), &[], &scope());
+        let made = lower(&queued, ExpiryCause::Ttl, &After::Time("8h".into()), &[], &scope());
         let rule = json!({
             "apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "resourceNames": ["d"], "verbs": ["get"],
         });
         assert_eq!(made[1].body["rules"][1], rule);
         assert_eq!((after(&made[3]).as_deref(), since(&made[3])), (Some("8h"), "its queue admits it"));
         assert_eq!(
-            since(&lower(&cluster(), Cause::Ttl, &After::Time("8h".into()), &[], &scope())[3]),
+            since(&lower(&cluster(), ExpiryCause::Ttl, &After::Time("8h".into()), &[], &scope())[3]),
             "it is created"
         );
     }
@@ -484,7 +484,7 @@ mod tests {
             namespace: Some("n".into()),
             name: name.into(),
         });
-        let made = lower(&cluster(), Cause::IdleStop, &After::Time("30m".into()), &groups, &scope());
+        let made = lower(&cluster(), ExpiryCause::IdleStop, &After::Time("30m".into()), &groups, &scope());
         let names: Vec<&str> = made.iter().map(|resource| text(&resource.body["metadata"]["name"])).collect();
         assert_eq!(names, ["d-idle"; 4]);
         let rule = |resource: &str, names: &[&str], verbs: &[&str]| {
@@ -506,7 +506,7 @@ mod tests {
         let each: Vec<&str> = paths.split(' ').collect();
         assert_eq!(each, groups.iter().map(ObjectId::path).collect::<Vec<String>>());
         assert_eq!((KIND.plan_summary)(job), ["deletes it after 30m without work"]);
-        assert_eq!(for_cluster(&cluster(), &made), [(Cause::IdleStop, job)]);
+        assert_eq!(for_cluster(&cluster(), &made), [(ExpiryCause::IdleStop, job)]);
         for resource in &made {
             let shape = crate::kubernetes::object::object_schema(&resource.identity).unwrap();
             assert_eq!(schema::check(&shape, &resource.body), [], "{}", resource.address);

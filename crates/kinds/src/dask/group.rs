@@ -1,4 +1,4 @@
-//! Groups of workers beside the default one of a Dask cluster.
+//! Further groups of workers of a Dask cluster.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ use crate::kubernetes::object::{gvk, labelled, new_object, pods_labelled};
 use crate::kubernetes::pod_state::PodState;
 use crate::kubernetes::pods::{broken, pending};
 use crate::scope::Scope;
-use crate::section::{Lifecycle, LiveName, Manage, NameRule, PodKeys, Pods, Role, Section, SectionHead};
+use crate::section::{Lifecycle, LiveName, Manage, NameRule, PodKeys, PodRole, Pods, Section, SectionHead};
 use crate::slurm::SlurmKeys;
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
@@ -138,7 +138,7 @@ impl DaskGroup {
         let own = self.image.as_deref().map(|own| (path.key("image"), own));
         let (image_path, image) = own.unwrap_or_else(|| image.clone());
         let replicas = self.replicas.most();
-        Pods { path, role: Role::Worker, replicas, image, image_path, args: &self.args, keys: &self.keys }
+        Pods { path, role: PodRole::Worker, replicas, image, image_path, args: &self.args, keys: &self.keys }
     }
 
     fn pod_keys<'a>(&'a self, image: &'a str) -> PodSpecKeys<'a> {
@@ -241,7 +241,7 @@ pub fn lower(
     (group, requests)
 }
 
-/// Returns the workers' part of the body, and the provenance of the whole body.
+/// Returns `spec.worker`, and the provenance of the whole body.
 fn workers_of(
     cluster: &ParentCluster,
     (name, origin, image): (&str, &FieldPath, &FieldPath),

@@ -12,14 +12,14 @@ use crate::json::is_false;
 use crate::short_forms::seconds;
 use model::resource::Recreation;
 
-/// How long without work until the operator deletes a cluster, and whether it is made again.
+/// The time without work after which the operator deletes a cluster, in the form in which the stack file has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleTimeout {
-    /// It stays deleted.
-    Gone(u32),
-    /// It stays deleted, after a time that is written as `30m`; `None` if the text is no time.
-    Written(Option<u32>),
-    /// As the table says.
+    /// A number of seconds. The deleted cluster is not recreated.
+    Seconds(u32),
+    /// A duration such as `30m`, in seconds; `None` if the text is not a duration. The deleted cluster is not recreated.
+    Text(Option<u32>),
+    /// A table, which also says whether the next apply recreates the cluster.
     Table(IdleTable),
 }
 
@@ -39,8 +39,8 @@ impl IdleTimeout {
     /// Returns the seconds without work.
     pub fn seconds(self) -> u32 {
         match self {
-            Self::Gone(seconds) | Self::Table(IdleTable { seconds, .. }) => seconds,
-            Self::Written(seconds) => seconds.unwrap_or_default(),
+            Self::Seconds(seconds) | Self::Table(IdleTable { seconds, .. }) => seconds,
+            Self::Text(seconds) => seconds.unwrap_or_default(),
         }
     }
 
@@ -48,8 +48,8 @@ impl IdleTimeout {
     pub fn recreation(self) -> Recreation {
         match self {
             Self::Table(IdleTable { remake: true, .. }) => Recreation::Always,
-            Self::Gone(_) | Self::Written(_) | Self::Table(_) if self.seconds() == 0 => Recreation::Always,
-            Self::Gone(_) | Self::Written(_) | Self::Table(_) => Recreation::Once { timeout: None },
+            Self::Seconds(_) | Self::Text(_) | Self::Table(_) if self.seconds() == 0 => Recreation::Always,
+            Self::Seconds(_) | Self::Text(_) | Self::Table(_) => Recreation::Once { timeout: None },
         }
     }
 }
@@ -57,7 +57,7 @@ impl IdleTimeout {
 impl Serialize for IdleTimeout {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Self::Gone(_) | Self::Written(_) => serializer.serialize_u32(self.seconds()),
+            Self::Seconds(_) | Self::Text(_) => serializer.serialize_u32(self.seconds()),
             Self::Table(table) => table.serialize(serializer),
         }
     }
@@ -75,16 +75,16 @@ impl<'de> Deserialize<'de> for IdleTimeout {
             }
 
             fn visit_i64<E: Error>(self, seconds: i64) -> Result<IdleTimeout, E> {
-                u32::try_from(seconds).map(IdleTimeout::Gone).map_err(E::custom)
+                u32::try_from(seconds).map(IdleTimeout::Seconds).map_err(E::custom)
             }
 
             fn visit_u64<E: Error>(self, seconds: u64) -> Result<IdleTimeout, E> {
-                u32::try_from(seconds).map(IdleTimeout::Gone).map_err(E::custom)
+                u32::try_from(seconds).map(IdleTimeout::Seconds).map_err(E::custom)
             }
 
             fn visit_str<E: Error>(self, time: &str) -> Result<IdleTimeout, E> {
                 let seconds = seconds(time).and_then(|seconds| u32::try_from(seconds).ok());
-                Ok(IdleTimeout::Written(seconds))
+                Ok(IdleTimeout::Text(seconds))
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<IdleTimeout, A::Error> {

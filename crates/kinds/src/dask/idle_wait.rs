@@ -1,4 +1,4 @@
-//! The tasks of a Dask scheduler: `--when-idle` waits for their end before workers are deleted.
+//! The wait of `--when-idle`: before workers are deleted, it waits until their scheduler has no tasks.
 
 use serde_json::Value;
 
@@ -16,12 +16,12 @@ pub enum IdleQuery {
     /// The scheduler of a Dask cluster.
     Scheduler {
         pods: Query,
-        /// Its count of tasks.
+        /// The query for its number of tasks.
         counts: Query,
         /// Its Service.
         service: ObjectId,
     },
-    /// A job, whose end the operator reports.
+    /// A job: the operator reports its end.
     Job(Query),
 }
 
@@ -61,16 +61,16 @@ pub fn idle_query(wait: &Await) -> Option<IdleQuery> {
     })
 }
 
-/// Returns true if a scheduler runs. Tasks are kept in its memory, so there are none without it. Ready is not required: a busy
-/// scheduler may be late with its health check.
+/// Returns true if a scheduler runs. Tasks exist only in its memory, so without it there are none. It need not be ready: a busy
+/// scheduler may answer health checks late.
 pub fn runs(pods: &Value) -> bool {
     PodState::each(pods).any(|pod| pod.containers().any(ContainerState::is_running))
 }
 
-/// Judges a scheduler by its own count of tasks. Idle is what Dask calls so: nothing runs, waits, or has no worker that
-/// could run it; results that clients keep in the workers' memory are not work. The file does not count tasks that are
-/// queued, which are there only beside running ones, or where no worker is and some are asked for.
-/// Source: `Scheduler.check_idle` and `adaptive_target` in `distributed/scheduler.py` 2026.8.0.
+/// Returns ready if a scheduler is idle by its own numbers of tasks. Idle has Dask's meaning: no task runs, waits, or lacks a
+/// worker that could run it. Results that clients keep in the workers' memory are not work. The numbers do not include queued
+/// tasks, but those exist only beside running ones, or while there is no worker although some are requested. Source:
+/// `Scheduler.check_idle` and `adaptive_target` in `distributed/scheduler.py` 2026.8.0.
 pub fn readiness(counts: &Value) -> Readiness {
     if !counts["processing"].is_u64() || !counts["tasks"].is_u64() {
         return Readiness::Failed(
@@ -94,7 +94,7 @@ pub fn readiness(counts: &Value) -> Readiness {
     Readiness::progressing(format!("its scheduler is busy: {}", work.join(", ")))
 }
 
-/// Judges a job: it is work until the operator says that it has ended.
+/// Returns ready once the operator reports that a job has ended.
 pub fn job_readiness(job: &Value) -> Readiness {
     match text(&job["status"]["jobStatus"]) {
         _ if !job.is_object() => Readiness::Ready,

@@ -1,4 +1,4 @@
-//! Jobs: a program that runs once, beside a Dask cluster of its own.
+//! Dask jobs: programs that run once, each with its own Dask cluster.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ use crate::kubernetes::object::{gvk, new_object, strip_generated_fields};
 use crate::kubernetes::pod_state::{ContainerState, PodState};
 use crate::kubernetes::pods::{broken, gpus, gpus_held, pending};
 use crate::scope::Scope;
-use crate::section::{Lifecycle, LiveName, Manage, NameRule, PodKeys, Pods, Role, Section, SectionHead};
+use crate::section::{Lifecycle, LiveName, Manage, NameRule, PodKeys, PodRole, Pods, Section, SectionHead};
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
 use model::resource::{
@@ -34,7 +34,7 @@ use model::resource::{
 
 /// Seconds until the operator has created the program's pod.
 const START_TIMEOUT: u32 = 300;
-/// Seconds for which a job is followed if it sets no timeout.
+/// Seconds for which an apply follows a job that sets no timeout.
 const DEFAULT_JOB_TIMEOUT: u32 = 3600;
 /// The path of its workers in the body.
 const WORKER: [&str; 4] = ["spec", "cluster", "spec", "worker"];
@@ -181,7 +181,7 @@ impl Section for DaskJob {
         let image_path = path.key("image");
         let own = Pods {
             path: path.clone(),
-            role: Role::Program,
+            role: PodRole::Program,
             replicas: 1,
             image,
             image_path: image_path.clone(),
@@ -303,7 +303,7 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
         image: worker_of.key("image"),
         keys: &worker.keys,
         longest: section.max_run_duration.as_deref(),
-        // What it copies may change while it runs, and it keeps its nodes all the same.
+        // The settings that the request copies may change while the job runs, and the job keeps its nodes.
         name_by_digest: false,
     };
     let capacity = section.capacity.filter(|_| section.manage.is_managed());
@@ -369,8 +369,8 @@ fn change_steps(context: &ChangeContext) -> Vec<Step> {
     follow(context, KindId::DaskJob, (gang::name_in_body(context.body()), START_TIMEOUT), runner)
 }
 
-/// Returns how an apply follows a job: the gang of its pods, and seconds until it has begun. This is no part of the
-/// job's object, so changing it does not run the job again.
+/// Returns how an apply follows a job: its facts, and the seconds until it has begun. They are not part of the job's object, so
+/// changing them does not rerun the job.
 pub fn follow(
     context: &ChangeContext,
     kind: KindId,

@@ -1,5 +1,5 @@
-//! The state that the Dask operator has handled. The operator uses kopf, which stores the last handled state in an annotation.
-//! That replaces the generation that the operator's kinds lack.
+//! The state that the Dask operator has handled. The operator uses kopf, which stores the last handled state in an annotation. It
+//! serves as the generation that the operator's kinds lack.
 
 use serde_json::Value;
 
@@ -13,11 +13,11 @@ use model::resource::{
 /// Source: `get_scheduler_address` in dask-kubernetes 2026.3.0.
 const DEADLINE: u32 = 300;
 
-/// Returns true if the operator has handled the spec that a resource has now. `None` where nothing is noted, as of an operator that
-/// is made of something else.
+/// Returns true if the operator has handled the spec that a resource has now. `None` if the annotation is missing, as with an
+/// operator that does not use kopf.
 ///
-/// The note is a value, so after the edits A→B→A it looks handled although the operator has seen neither. So a number
-/// is written only when the one before it is handled ([`waits_before`]).
+/// The annotation contains a state instead of a counter. So after the edits A→B→A the object looks handled, although the operator
+/// may have seen neither edit. For that reason a number is written only once the previous one is handled ([`waits_before`]).
 pub(crate) fn is_handled(object: &Value) -> Option<bool> {
     noted(object).map(|noted| noted["spec"] == object["spec"])
 }
@@ -34,10 +34,11 @@ pub(crate) fn scaled_to(group: &Value) -> Option<u64> {
     noted(group)?["spec"]["worker"]["replicas"].as_u64()
 }
 
-/// Returns the waits that stand before all steps of an update that writes a number of workers. The state before the write is the
-/// newest, so the operator comes to it for certain, whatever it left out on the way; and as it differs from what is written, what
-/// is noted afterwards tells the two apart. The cluster comes first: the operator has written the group by then. Edits that
-/// others make and take back before the operator has looked once are not seen.
+/// Returns the waits that come before all other steps of an update that writes a number of workers. They wait until the operator
+/// has handled the state before the write. It is certain to handle that state, even if it skips earlier ones, because it is the
+/// newest. That state differs from the written one, so the annotation shows afterwards which of the two was handled. The wait for
+/// the cluster comes first: once the cluster is handled, the operator has written the group. An edit that another user makes and
+/// reverts before the operator reads it is not noticed.
 pub fn waits_before(action: Action, object: &ObjectId, fields: &[FieldChange], steps: &[Step]) -> Vec<Step> {
     let of_cluster = object.gvk == api::cluster();
     if action != Action::Update || !of_cluster && object.gvk != api::group() {

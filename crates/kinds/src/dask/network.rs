@@ -22,12 +22,12 @@ const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 /// Clients that may connect to the pods of a Dask cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Network {
-    /// All that the Kubernetes cluster admits.
+    /// Every client that the Kubernetes cluster lets through.
     #[default]
     Open,
     /// The pods of the Dask cluster, its operator, and its clients in the stack.
     Closed,
-    /// Peers that the section names as well.
+    /// As [`Self::Closed`], and the peers that the section names.
     ClosedBut(NetworkTable),
 }
 
@@ -108,12 +108,12 @@ impl JsonSchema for Network {
 }
 
 impl Network {
-    /// Returns true if no policy protects the pods.
+    /// Returns true if no NetworkPolicy is created.
     pub fn is_open(&self) -> bool {
         *self == Self::Open
     }
 
-    /// Returns the peers that the section adds.
+    /// Returns the peers that the section names.
     pub fn others(&self) -> &[Peer] {
         match self {
             Self::Open | Self::Closed => &[],

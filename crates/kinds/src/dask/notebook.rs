@@ -21,7 +21,7 @@ use crate::kubernetes::template;
 use crate::kubernetes::workload::{deployment_ready, template_effect};
 use crate::scope::{Scope, allow_client};
 use crate::section::{
-    Lifecycle, LiveName, NameRule, PodKeys, Pods, Role, Section, SectionHead, environment_of,
+    Lifecycle, LiveName, NameRule, PodKeys, PodRole, Pods, Section, SectionHead, environment_of,
 };
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
@@ -96,11 +96,11 @@ impl Section for Notebook {
     fn pods(&self, path: &FieldPath) -> Vec<Pods<'_>> {
         vec![Pods {
             path: path.clone(),
-            role: Role::Notebook,
+            role: PodRole::Notebook,
             replicas: 1,
             image: self.image.as_deref().unwrap_or_default(),
             image_path: path.key("image"),
-            // What it runs is not the stack's to say.
+            // The stack does not set the command.
             args: &[],
             keys: &self.keys,
         }]
@@ -127,8 +127,8 @@ impl Notebook {
     }
 }
 
-/// Returns the image with Jupyter that belongs to a worker image. Sources: the RAPIDS guide ("base" and "notebooks" have the same
-/// tags) and dask-docker's README.
+/// Returns the image with Jupyter that corresponds to a worker image. Sources: the RAPIDS guide ("base" and "notebooks" have the
+/// same tags) and dask-docker's README.
 pub fn with_jupyter(image: &str) -> String {
     let end = image.rfind(':').filter(|at| !image[*at..].contains('/')).unwrap_or(image.len());
     let (name, tag) = image.split_at(end);
@@ -144,7 +144,7 @@ pub fn with_jupyter(image: &str) -> String {
     known.iter().find_map(|(from, to)| swap(from, to)).unwrap_or_else(|| image.to_owned())
 }
 
-/// The command of the container. It refuses an empty password, which would admit everybody. Options on the command line take
+/// The command of the container. It refuses an empty password, which would let everybody in. Options on the command line take
 /// precedence over an image's configuration. Source: `jupyter_server/auth/identity.py`; tried with jupyter_server 2.
 const START: &str = "test -n \"$JUPYTER_TOKEN\" || { echo 'the password is empty' >&2; exit 1; }
 exec jupyter lab --ip=0.0.0.0 --port=8888 --no-browser --allow-root --IdentityProvider.token=\"$JUPYTER_TOKEN\"";
@@ -302,7 +302,7 @@ fn readiness(_: &Await, found: &QueryResults) -> Result<Readiness, MissingQuery>
     })
 }
 
-/// Describes a pod whose Secret or key is missing: it would wait forever.
+/// Describes a pod whose Secret or key is missing, and which would wait for it forever.
 fn without_secret(pod: PodState<'_>) -> Option<String> {
     let mut waiting = pod.containers().filter_map(ContainerState::waiting);
     let (_, message) = waiting.find(|(reason, _)| *reason == "CreateContainerConfigError")?;

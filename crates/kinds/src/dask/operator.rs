@@ -19,8 +19,8 @@ use model::address::{Address, FieldPath};
 use model::resource::{External, Gvk, Identity, KindId, ObjectId, Recreation, Resource, Role};
 use model::schema;
 
-/// The release whose RBAC and CRDs are built in.
-pub const KNOWN: &str = "2026.3.0";
+/// The release of the Dask operator whose RBAC and CRDs are built into this program.
+pub const BUILT_IN_VERSION: &str = "2026.3.0";
 
 /// The Dask operator.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -96,7 +96,7 @@ impl DaskOperator {
         self.source == OperatorSource::Chart && self.manage.is_managed()
     }
 
-    /// Returns the objects that the chart made, with the settings that hold for all of them.
+    /// Returns the objects that the chart rendered, with the settings that apply to all of them.
     pub fn bundle(&self) -> Option<Bundle<'_>> {
         self.is_chart().then(|| Bundle {
             section: DASK_OPERATOR,
@@ -116,7 +116,7 @@ impl DaskOperator {
     }
 }
 
-/// Sets the values of the section's own keys, unless `values` has them: the controller's image.
+/// Sets the chart values for keys of the section, such as the controller's image, unless `values` sets them.
 pub fn own_values(section: &Value, values: &mut Map<String, Value>) {
     let image = section["image"].as_str().map(|image| image.rsplit_once(':').unwrap_or((image, "latest")));
     let version = section["version"].as_str().filter(|version| !version.is_empty());
@@ -153,8 +153,8 @@ pub fn lower(section: &DaskOperator, scope: &Scope) -> Vec<Resource> {
     resources
 }
 
-/// Returns the external resources of `[dask_operator]` with `manage = false`. The stack needs its Deployment and CRDs; the rest
-/// is left alone.
+/// Returns the external resources of `[dask_operator]` with `manage = false`. The stack needs its Deployment and CRDs; all other
+/// objects are spared.
 pub fn lower_external(section: &DaskOperator, scope: &Scope) -> Vec<External> {
     let external = |mut resource: Resource| {
         let image = resource.body.pointer("/spec/template/spec/containers/0/image").cloned();
@@ -169,7 +169,7 @@ pub fn lower_external(section: &DaskOperator, scope: &Scope) -> Vec<External> {
     lower(section, scope).into_iter().map(external).collect()
 }
 
-/// Returns true if a Deployment is the operator's, whatever the name of the Helm release is.
+/// Returns true if a Deployment is that of a Dask operator, under any name.
 pub fn is_operator(live: &Value) -> bool {
     live["metadata"]["labels"]["app.kubernetes.io/name"] == OPERATOR_NAME
 }

@@ -1,4 +1,4 @@
-//! The scheduler and the default workers of a cluster, as its own section describes them or a job copies them.
+//! The scheduler and the default workers of a cluster, from its own section or from the section that a job copies.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::dask::pods::{self, PodSpecKeys};
 use crate::dask::process::ProcessKeys;
 use crate::dask::replicas::Replicas;
 use crate::scope::Scope;
-use crate::section::{PodKeys, Pods, Role};
+use crate::section::{PodKeys, PodRole, Pods};
 use crate::slurm::SlurmKeys;
 use model::address::FieldPath;
 
@@ -91,7 +91,7 @@ impl Scheduler {
         let (image_path, image) = image;
         Pods {
             path,
-            role: Role::Scheduler,
+            role: PodRole::Scheduler,
             replicas: 1,
             image,
             image_path,
@@ -114,7 +114,7 @@ impl Worker {
         replicas: u32,
     ) -> Pods<'a> {
         let (image_path, image) = image;
-        Pods { path, role: Role::Worker, replicas, image, image_path, args: &self.args, keys: &self.keys }
+        Pods { path, role: PodRole::Worker, replicas, image, image_path, args: &self.args, keys: &self.keys }
     }
 }
 
@@ -130,7 +130,7 @@ impl<'a> SchedulerAndWorkers<'a> {
         [self.scheduler.0.pod_keys(self.image), self.worker.0.pod_keys(self.image)]
     }
 
-    /// Returns both parts as the spec of a DaskCluster has them.
+    /// Returns both parts as the spec of a DaskCluster.
     pub fn spec(&self, scope: &Scope) -> Value {
         let [scheduler, worker] = self.pod_keys();
         json!({
@@ -139,7 +139,7 @@ impl<'a> SchedulerAndWorkers<'a> {
         })
     }
 
-    /// Merges the labels, annotations and the table `pod` of both into such a spec, whose path in the body is `path`. Adds the
+    /// Merges the labels, annotations and the `pod` table of both into the spec, whose path in the body is `path`. Adds the
     /// provenance of their pods.
     pub fn merge_into(
         &self,

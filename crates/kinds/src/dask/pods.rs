@@ -1,4 +1,4 @@
-//! Pods of Dask: how schedulers and workers are built from short forms, and why one does not run.
+//! Pods of Dask: builds schedulers and workers from short keys, and tells why they are not ready.
 
 use serde_json::{Value, json};
 
@@ -104,7 +104,7 @@ pub fn program(pod_keys: &PodSpecKeys, scope: &Scope) -> Value {
 
 /// The workers of one group.
 pub struct Workers<'a> {
-    /// The wait, whose facts may have the desired number.
+    /// The wait. Its facts have the desired number if the file owns it.
     pub wait: &'a Await,
     /// The live group, which has the desired number if the file does not own it.
     pub group: &'a Value,
@@ -115,14 +115,14 @@ pub struct Workers<'a> {
     pub pods: &'a Value,
     /// The scheduler's report on the workers of the whole cluster, if it was read.
     pub registered: Option<RegisteredWorkers>,
-    /// True if the operator has handled every edit: then somebody else set a number other than the desired one.
+    /// True if the operator has handled every edit: then a number other than the desired one was set by another owner.
     pub number_is_final: bool,
     /// The DaskAutoscalers of the namespace, if they were read.
     pub autoscalers: Option<&'a Value>,
 }
 
-/// Returns the desired number of workers, and its owner if that is not the stack. A kept resource may have been scaled since,
-/// which a plan reports as drift: its workers are no less ready.
+/// Returns the desired number of workers, and its owner if that is not the stack. A kept resource may have been scaled since. A
+/// plan reports that as drift, and its workers still count as ready.
 pub fn desired(wait: &Await, group: &Value) -> (u64, String) {
     let live = group["spec"]["worker"]["replicas"].as_u64();
     match (wait.workers(), live) {
@@ -144,8 +144,8 @@ pub struct WorkerCounts {
 }
 
 impl WorkerCounts {
-    /// Counts from worker Deployments, from the pods of the Dask cluster, which include those of other groups, and from the
-    /// scheduler's report if it was read.
+    /// Counts the workers in the worker Deployments, in the pods of the whole Dask cluster, and in the scheduler's report if it
+    /// was read.
     pub fn of(
         wait: &Await,
         group: &Value,
@@ -184,12 +184,14 @@ impl WorkerCounts {
 pub fn unhandled(wait: &Await, group: &Value) -> Readiness {
     let asked = group["spec"]["worker"]["replicas"].as_u64();
     match (wait.workers(), asked) {
-        (Some(file), Some(asked)) if file != asked && wait.until == Until::Ready => asks_otherwise(file),
+        (Some(file), Some(asked)) if file != asked && wait.until == Until::Ready => {
+            group_number_differs(file)
+        }
         _ => Readiness::Unhandled(UNHANDLED.into()),
     }
 }
 
-fn asks_otherwise(desired: u64) -> Readiness {
+fn group_number_differs(desired: u64) -> Readiness {
     Readiness::progressing(format!("{UNHANDLED}; its worker group does not request {desired} yet"))
 }
 
@@ -228,7 +230,7 @@ impl Workers<'_> {
         }
     }
 
-    /// Describes the other owner of the number, once the operator has nothing left to do: waiting would not help.
+    /// Describes the other owner of the number. The operator has handled everything, so waiting would not help.
     fn second_owner(&self, asked: u64, desired: u64) -> String {
         let Self { group, autoscalers, name, .. } = self;
         let scalers = autoscalers.iter().flat_map(|list| list["items"].as_array()).flatten();
@@ -285,7 +287,7 @@ fn last_writer(group: &Value) -> Option<&str> {
     Some(text(&last["manager"])).filter(|manager| !manager.is_empty())
 }
 
-/// Returns a progress with the first blocked pod of the resource.
+/// Returns a [`Progress`] that names the first blocked pod of the resource.
 pub(crate) fn with_pods(what: impl Into<String>, pods: &Value, component: &str) -> Progress {
     let mut own =
         PodState::each(pods).filter(|pod| pod.label(COMPONENT_LABEL) == component && !pod.is_ready());

@@ -1,4 +1,4 @@
-//! How workers run as processes: what `dask worker` has options for, on hosts and in Pods.
+//! Settings of worker processes that are options of `dask worker`, on hosts and in Pods.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -72,7 +72,7 @@ pub enum Fraction {
 }
 
 impl Fraction {
-    /// Returns the value as Dask's configuration has it in a variable.
+    /// Returns the value of an environment variable of Dask's configuration.
     fn literal(self) -> String {
         match self {
             Self::Of(fraction) => fraction.to_string(),
@@ -134,7 +134,7 @@ impl ProcessKeys {
         self.nanny.as_ref().and_then(|nanny| nanny.enabled) != Some(false)
     }
 
-    /// Returns options of `dask worker` and `dask cuda worker`, with the keys that set them.
+    /// Returns the options of `dask worker` and `dask cuda worker`, each with the key that sets it and its value.
     pub fn options(&self) -> Vec<(&'static str, &'static str, Option<String>)> {
         let Self { threads, interface, local_directory, .. } = self;
         let rows = [

@@ -1,6 +1,6 @@
-//! Workers on nodes that are requested all at once, without Kueue: `capacity = "queued"`. The request is made of the very
-//! pods that the operator will make, the workers name it, and what has them is made when the nodes are there.
-//! Tried with the real operator: `spec.worker.metadata` reaches the pods of workers and no others, and once only.
+//! Workers on nodes that are requested all at once, without Kueue: `capacity = "queued"`. The request describes exactly the pods
+//! that the operator will create, and the workers' annotations name it. The resource with the workers is created once the nodes
+//! exist. Tried with the real operator: it copies `spec.worker.metadata` to the pods of workers only, and only once.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ pub enum WorkerCapacity {
     Queued,
 }
 
-/// Workers that nodes are requested for.
+/// Workers for which nodes are requested.
 pub(crate) struct WorkerRequest<'a> {
     /// The path of the workers' part in the body.
     pub path: &'a [&'a str],
@@ -33,7 +33,7 @@ pub(crate) struct WorkerRequest<'a> {
     pub keys: &'a PodKeys,
     /// The number of workers, and its path in the stack file.
     pub number: (u32, FieldPath),
-    /// The lifetime of the nodes, as it is written.
+    /// The lifetime of the nodes, as written in the stack file.
     pub longest: Option<&'a str>,
     /// True if the name of the request contains a digest of its content; false for run-once resources, where the name is fixed.
     pub name_by_digest: bool,
@@ -55,8 +55,8 @@ pub(crate) fn request_workers(
     Some(made)
 }
 
-/// Returns the PodTemplate and the request for these workers, and adds the annotations that name it to them. Both have the
-/// resource's dependencies, as the nodes come last: pods must start within ten minutes.
+/// Returns the PodTemplate and the request for these workers, and adds the annotations that name it to them. Both depend on
+/// everything that the resource depends on, so that the nodes come last: pods must start on them within ten minutes.
 fn request_resources(
     consumer: &mut Resource,
     request: WorkerRequest<'_>,

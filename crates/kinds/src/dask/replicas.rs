@@ -1,4 +1,4 @@
-//! Owners of the number of workers: the file, the operator's autoscaler, or people in notebooks.
+//! Owners of the number of workers: the stack file, the operator's autoscaler, or users in notebooks.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -50,7 +50,7 @@ pub enum WorkerCountOwner {
         /// At most.
         max: u32,
     },
-    /// People in notebooks; the file only sets the initial number.
+    /// Users in notebooks; the file sets only the initial number.
     Notebooks(u32),
 }
 
@@ -72,7 +72,7 @@ impl Replicas {
         }
     }
 
-    /// Returns the most workers that the file allows.
+    /// Returns the maximum number of workers.
     pub fn most(self) -> u32 {
         match self.owner() {
             WorkerCountOwner::File(number) | WorkerCountOwner::Notebooks(number) => number,
@@ -80,7 +80,7 @@ impl Replicas {
         }
     }
 
-    /// Returns `spec.worker.replicas` if the file owns it, and the create-only part.
+    /// Returns `spec.worker.replicas` if the file owns it, and the create-only fields otherwise.
     pub fn split(self) -> (Option<u32>, Value) {
         let left = |number: u32| json!({ "spec": { "worker": { "replicas": number } } });
         match self.owner() {

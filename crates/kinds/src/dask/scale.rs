@@ -1,4 +1,4 @@
-//! Scaling of Dask's workers: the owner of their number, and the live objects that have it.
+//! Scaling of Dask workers: the owner of their number, and the live objects that contain it.
 
 use serde_json::Value;
 

@@ -1,6 +1,6 @@
-//! The Service in front of a scheduler. The operator makes it and takes its `spec` as it is; its annotations are those
-//! of the scheduler, which the operator also gives to the scheduler's Deployment and Pod. Source:
-//! `daskcluster_create_components` in `operator/controller/controller.py` of dask-kubernetes 2026.3.0; seen on it.
+//! The Service in front of a scheduler. The operator creates it with `spec` unchanged. It gets the annotations of the scheduler,
+//! which the operator also copies to the scheduler's Deployment and Pod. Source: `daskcluster_create_components` in
+//! `operator/controller/controller.py` of dask-kubernetes 2026.3.0; seen on it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -43,7 +43,7 @@ pub enum ServiceType {
 }
 
 impl ServiceType {
-    /// Returns the word of Kubernetes.
+    /// Returns the value of `type` in a ServiceSpec.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ClusterIP => "ClusterIP",
@@ -160,7 +160,7 @@ const INTERNAL_ELSEWHERE: [(&str, &str); 2] = [
     ("service.beta.kubernetes.io/azure-load-balancer-internal", "true"),
 ];
 
-/// GKE's earlier annotation for this.
+/// GKE's earlier annotation for an internal load balancer.
 const INTERNAL_BEFORE: (&str, &str) = ("cloud.google.com/load-balancer-type", "Internal");
 
 /// Returns true if annotations keep a load balancer off the internet.
@@ -174,7 +174,7 @@ impl DaskService {
         Self { r#type, ..Self::default() }
     }
 
-    /// Returns the annotations of the Service. `gke`: GKE creates the load balancer.
+    /// Returns the annotations of the Service. `gke` is true if GKE creates the load balancer.
     pub fn annotations(&self, gke: bool) -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();
         if self.r#type == ServiceType::LoadBalancer && !self.public {
@@ -186,8 +186,8 @@ impl DaskService {
         all
     }
 
-    /// Returns the spec of a cluster's Service, with provenance. The operator looks its ports up by these names, and does not
-    /// fill in the selector.
+    /// Returns the spec of a cluster's Service, with provenance. The operator finds its ports by these names, and does not add
+    /// the selector.
     pub fn body(
         &self,
         cluster: &str,

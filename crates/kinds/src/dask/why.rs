@@ -1,4 +1,4 @@
-//! Why Dask resources do not run: their own pods, the sections that describe these, and the operator.
+//! Reasons why Dask resources do not run: their pods, the sections that describe the pods, and the operator.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::kubernetes::why::{Cause, cause};
 use model::address::FieldPath;
 use model::resource::{Identity, KindId, Resource};
 
-/// Returns the pods of a list that are the resource's own: of a DaskCluster those of its scheduler and of its default group.
+/// Returns the pods in a LIST that belong to the resource itself: for a DaskCluster those of its scheduler and its default group.
 pub fn own_pods<'v>(resource: &Resource, answer: &'v Value) -> Vec<&'v Value> {
     let list = match answer["items"].as_array() {
         Some(list) => list.iter().collect(),
@@ -24,7 +24,7 @@ pub fn own_pods<'v>(resource: &Resource, answer: &'v Value) -> Vec<&'v Value> {
     list.into_iter().filter(|pod| !other_group(pod)).collect()
 }
 
-/// Returns the path of a pod's keys in the stack file: its section, or the part of it that describes such pods.
+/// Returns the path of a pod's keys in the stack file: its section, or `scheduler` or `worker` in it.
 pub fn part_of(resource: &Resource, pod: &Value) -> FieldPath {
     let component = text(&pod["metadata"]["labels"][COMPONENT_LABEL]);
     match (resource.kind, component) {
@@ -33,7 +33,7 @@ pub fn part_of(resource: &Resource, pod: &Value) -> FieldPath {
     }
 }
 
-/// Returns the cause for an object that its operator does not handle.
+/// Returns the cause for an object that its operator has not handled.
 pub fn unhandled(waits_for: &str, namespace: &str) -> Cause {
     let remedies = vec![
         format!("its log: kubectl -n {namespace} logs deployment/dask-kubernetes-operator --tail 50"),

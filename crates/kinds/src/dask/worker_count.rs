@@ -1,5 +1,5 @@
-//! The number of workers that a scheduler knows, read through the API server's proxy: a worker that cannot reach its scheduler
-//! computes nothing.
+//! The number of workers that are registered with a scheduler, read through the API server's proxy. A worker that cannot reach
+//! its scheduler computes nothing.
 
 use serde_json::{Value, json};
 
@@ -26,10 +26,10 @@ pub enum RegisteredWorkers {
     Counted {
         /// Pods of workers that are ready.
         ready: u64,
-        /// Pods among them whose worker is registered, as far as counts show.
+        /// How many of these are registered, as far as the numbers show.
         known: u64,
     },
-    /// It was not read, or has no counts, for this reason.
+    /// Why the scheduler's report was not read or contains no numbers.
     NotReported(String),
 }
 

@@ -1,9 +1,9 @@
-//! The part of a change of a Dask cluster, a group or a job that concerns its workers, beside what the kind itself writes: lost
-//! ones are recreated, surplus ones are deleted, those to delete are chosen, and their work is waited for.
+//! Steps for the workers of a Dask cluster, a group or a job: recreate lost workers, delete surplus ones, choose the workers to
+//! delete, and wait for their tasks.
 //!
-//! The operator makes each child once and never again. Source: `daskcluster_create_components` in dask-kubernetes 2026.3.0
-//! runs when `status.phase` becomes `Created` and makes what does not exist; `daskworkergroup_replica_update` runs when the
-//! number of a group changes and counts Deployments. Held against the real operator by `tests/it/control_plane/scale.rs`.
+//! The operator creates each child only once. Source: `daskcluster_create_components` in dask-kubernetes 2026.3.0 runs when
+//! `status.phase` becomes `Created` and makes what does not exist; `daskworkergroup_replica_update` runs when the number of a
+//! group changes and counts Deployments. `tests/it/control_plane/scale.rs` compares with the real operator.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::kubernetes::object::gvk;
 use crate::kubernetes::workload::deployment_ready;
 use model::resource::{Action, Await, Facts, Identity, KindId, ObjectId, Readiness, Step, Until};
 
-/// Seconds until the operator has noted a number: it retries after a minute.
+/// Seconds in which the operator handles a number: it retries after a minute.
 const PICKUP_TIMEOUT: u32 = 300;
 
 type Objects = BTreeMap<ObjectId, Value>;
@@ -44,13 +44,13 @@ pub(crate) fn change_steps(context: &ChangeContext, kind: KindId, own: Vec<Step>
     steps
 }
 
-/// Returns deletes of workers by name, as the plan saw them.
+/// Returns the deletes of workers by name, each with the uid that the plan read.
 pub fn deletes(workers: &[(ObjectId, Value)]) -> Vec<Step> {
     workers.iter().map(|(object, live)| Step::Call(delete_call(object, live))).collect()
 }
 
-/// Finds defects of a cluster or a group. Workers that the operator left behind when it scaled down, and reports as gone, are
-/// deleted where nothing else of it differs. Children that are lost are recreated.
+/// Finds defects of a cluster or a group. Surplus workers, which the operator did not delete when it scaled down, are deleted if
+/// nothing else differs. Lost children are recreated.
 pub(crate) fn find_defect(context: &ChangeContext) -> Option<Defect> {
     let (object, inside) = (context.object()?, context.objects?);
     let alone = context.action == Action::Keep;
@@ -63,7 +63,7 @@ pub(crate) fn find_defect(context: &ChangeContext) -> Option<Defect> {
     Some(Defect { steps, repair_only: alone, ..Defect::of(context, why) })
 }
 
-/// Returns the group whose number is that of a cluster or a group.
+/// Returns the group with the number of workers of an object: the object itself, or the default group of a cluster.
 fn group_of(object: &ObjectId) -> Option<ObjectId> {
     let group = if object.gvk == api::cluster() { api::default_group(object) } else { object.clone() };
     (group.gvk == api::group()).then_some(group)
@@ -116,8 +116,8 @@ fn surplus_workers(desired: u64, group: &str, deployments: &[(&ObjectId, &Value)
 }
 
 /// Returns the workers to delete when the number of a DaskCluster or a group falls and the cluster has workers of several groups:
-/// the operator would ask the scheduler, which chooses among those of all groups. Source: `retire_workers` in dask-kubernetes
-/// 2026.3.0; issue 914.
+/// the operator would ask the scheduler, which chooses among the workers of all groups. Source: `retire_workers` in
+/// dask-kubernetes 2026.3.0; issue 914.
 pub(crate) fn deleted_workers(context: &ChangeContext) -> Vec<(ObjectId, Value)> {
     let path = api::replicas_path();
     let falls =
@@ -140,8 +140,8 @@ pub(crate) fn deleted_workers(context: &ChangeContext) -> Vec<(ObjectId, Value)>
     if several { surplus_workers(to, &group.name, &workers) } else { Vec::new() }
 }
 
-/// Returns the steps that recreate a lost scheduler, its Service or the default group: the operator is told to create missing
-/// children, and changes no others.
+/// Returns the steps that recreate a lost scheduler, its Service or the default group: they make the operator create missing
+/// children, without changing existing ones.
 fn lost_children(
     context: &ChangeContext,
     cluster: &ObjectId,
@@ -175,8 +175,8 @@ fn lost_children(
     Some((why, vec![Step::Call(repair_call(cluster, context.owner, body))]))
 }
 
-/// Returns the steps that recreate workers which the operator counts as created. A number that falls to the existing workers and
-/// rises again creates the others, and retires nobody.
+/// Returns the steps that recreate lost workers, which the operator counts as created. They lower the number to that of the
+/// existing workers and raise it again. The operator then creates the missing workers and retires none.
 fn lost_workers(context: &ChangeContext, group: &ObjectId, inside: &Objects) -> Option<(String, Vec<Step>)> {
     let live = inside.get(group)?;
     let desired = live["spec"]["worker"]["replicas"].as_u64()?;

@@ -1,5 +1,5 @@
-//! Fields of the GKE API without a key of their own: the rules and requests of `schemas/gke-fields.tsv`. They are for
-//! `[cluster.api]` and `[node_pool.NAME.api]`, and for rows of [`super::field`] that name no call of their own.
+//! Fields of the GKE API without a key of their own: the rules and requests of `schemas/gke-fields.tsv`. They serve
+//! `[cluster.api]` and `[node_pool.NAME.api]`, and rows of [`super::field`] that name no call.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -45,17 +45,19 @@ pub fn is_changed_by_request(message: Message, field: &FieldPath) -> bool {
     rules.into_iter().any(|(_, rule)| rule.update != Update::Never)
 }
 
-/// Returns the rows of a section, and rules for the other fields of the bodies.
+/// Returns the rules of a section's rows, and rules for all other fields in the bodies.
 pub fn rules(message: Message, rows: &[&'static Rule], bodies: &[&Value]) -> Vec<&'static Rule> {
     let mut all: BTreeMap<&str, &'static Rule> = BTreeMap::new();
     let covered: Vec<FieldPath> = rows.iter().map(|rule| rule.path()).collect();
     for body in bodies {
-        said(message, body, &FieldPath::root(), &covered, &mut all);
+        collect_rules(message, body, &FieldPath::root(), &covered, &mut all);
     }
     rows.iter().copied().chain(all.into_values()).collect()
 }
 
-fn said(
+/// Collects the rules of the fields in `body`, except of those below a path in `covered`, which have a row of their own. `path` is
+/// that of `body`.
+fn collect_rules(
     message: Message,
     body: &Value,
     path: &FieldPath,
@@ -73,12 +75,12 @@ fn said(
         return;
     }
     for (key, value) in body.as_object().into_iter().flatten() {
-        said(message, value, &path.key(key), covered, found);
+        collect_rules(message, value, &path.key(key), covered, found);
     }
 }
 
-/// Compares the desired with the live resource, under the rows of a section and the list of the API's fields. `last` is what was
-/// last set, if the record has it.
+/// Compares the desired with the live resource, under the rows of a section and the table of API fields. `last` has the values
+/// last set, if the record has them.
 pub fn compared(
     message: Message,
     rows: &[&'static Rule],
@@ -90,13 +92,13 @@ pub fn compared(
     let bodies: Vec<&Value> = bodies.into_iter().flatten().collect();
     let live = &answered(message, desired, live);
     let mut compared = compare(&rules(message, rows, &bodies), desired, live, last);
-    // What is no longer said goes with what excludes it.
+    // A field that was removed from the file needs no change of its own if a desired field excludes it.
     compared.changes.retain(|change| change.after.is_some() || !is_excluded(&change.path, desired));
     compared
 }
 
-/// Returns a live resource with the names that GKE leaves out of its responses, if one is desired: `LEGACY_DATAPATH` for no
-/// `datapathProvider`, and `UNSPECIFIED` for `releaseChannel: {}` of a cluster without a channel.
+/// Returns a live resource with the enum names that GKE leaves out of responses, for fields that are desired: `LEGACY_DATAPATH`
+/// if `datapathProvider` is missing, and `UNSPECIFIED` for the `releaseChannel: {}` of a cluster without a channel.
 fn answered(message: Message, desired: &Value, live: &Value) -> Value {
     let mut answered = live.clone();
     let Some(table) = desired.as_object() else { return answered };
@@ -121,7 +123,7 @@ fn answered(message: Message, desired: &Value, live: &Value) -> Value {
     answered
 }
 
-/// Returns true if the desired state sets a field that excludes this one.
+/// Returns true if the desired state sets a field that cannot be set together with this one.
 fn is_excluded(path: &FieldPath, desired: &Value) -> bool {
     let is_one = |segment: &Segment| matches!(segment, Segment::Key(key) if ONE_OF.contains(&key.as_str()));
     let Some(at) = path.segments().iter().position(is_one) else { return false };
@@ -172,8 +174,8 @@ pub fn merge_into_body(
     leaves(message, api).into_iter().map(|leaf| (leaf.clone(), place(&leaf))).collect()
 }
 
-/// Returns the fields of a live resource that somebody chose, as a section's `api` has them. Fields of `covered`, output-only
-/// fields and values that GKE fills in are left out.
+/// Returns the fields of a live resource that a user chose, as a section's `api` table. Fields of `covered`, output-only fields
+/// and values that GKE fills in are left out.
 pub fn import(message: Message, covered: &[FieldPath], live: &Value) -> Map<String, Value> {
     let mut found = Value::Object(Map::new());
     chosen(message, covered, live, &FieldPath::root(), &mut found);
@@ -207,8 +209,9 @@ fn chosen(message: Message, covered: &[FieldPath], live: &Value, path: &FieldPat
     }
 }
 
-/// Returns true if GKE fills in a value: `yes: true` gives the value, `yes: the channel's default` leaves it open. The first name
-/// of an enumeration means that nobody chose one; some versions write it out (recorded: `HPA_PROFILE_UNSPECIFIED` of 1.33).
+/// Returns true if GKE filled in a value. In the table, `yes: true` gives the value; `yes: the channel's default` allows any. The
+/// first name of an enumeration means that nothing was chosen; some versions write it out (recorded: `HPA_PROFILE_UNSPECIFIED` of
+/// 1.33).
 fn filled_in(field: &GkeField, live: &Value) -> bool {
     if field.is_name() && live.as_str().is_some_and(|name| name.ends_with("_UNSPECIFIED")) {
         return true;
@@ -255,7 +258,7 @@ pub fn requests(message: Message, touched: &[&Rule], body: &Value, live: &Value,
     calls.into_values().map(|of| request(message, of, body, live, path)).collect()
 }
 
-/// Fields that exclude each other: a desired one replaces the others. Source: googleapis `cluster_service.proto`,
+/// Fields of which only one can be set: a desired one replaces the others. Source: googleapis `cluster_service.proto`,
 /// `MaintenanceWindow.policy`, a oneof.
 const ONE_OF: [&str; 3] = ["dailyMaintenanceWindow", "recurringWindow", "recurringMaintenanceWindow"];
 
@@ -272,19 +275,19 @@ fn exclude(live: &mut Value, desired: &Value) {
     }
 }
 
-/// Removes output-only fields below a path from a live value: GKE's response to a request with them is not known.
-fn settable(message: Message, at: &FieldPath, live: &mut Value) {
+/// Removes output-only fields below a path from a live value: how GKE answers a request with them is not known.
+fn remove_output_only(message: Message, at: &FieldPath, live: &mut Value) {
     let is_answer = |place: &FieldPath| {
         gke_field(message, &place.to_string()).is_some_and(|field| field.change == GkeChange::Output)
     };
     let Some(fields) = live.as_object_mut() else { return };
     fields.retain(|key, _| !is_answer(&at.key(key)));
     for (key, inner) in fields {
-        settable(message, &at.key(key), inner);
+        remove_output_only(message, &at.key(key), inner);
     }
 }
 
-/// Returns the part of a body that this call changes. Other fields there belong to other calls, or to none.
+/// Returns the part of a body that this call changes, without fields that another call or none changes.
 fn part_of(message: Message, of: GkeCall, at: &FieldPath, body: &Value) -> Value {
     let mut part = Value::Null;
     for rule in rules(message, &[], &[&self::at(at, body)]) {
@@ -305,7 +308,7 @@ fn request(message: Message, of: GkeCall, body: &Value, live: &Value, path: &str
         false => part_of(message, of, &at, body),
     };
     let mut value = if of.whole { at.find(live).cloned().unwrap_or(Value::Null) } else { Value::Null };
-    settable(message, &at, &mut value);
+    remove_output_only(message, &at, &mut value);
     exclude(&mut value, &desired);
     merge(&mut value, &desired);
     let nested = |fields: &str, value| {
@@ -407,7 +410,7 @@ mod tests {
         );
         let visible = r#"{"update":{"desiredIntraNodeVisibilityConfig":{"enabled":true}}}"#;
         assert_eq!(found, [format!(r#""PUT" "/v1/x" {visible}"#)]);
-        // What is live goes along where the API replaces the message, without what GKE alone sets.
+        // If the API replaces the whole message, the live fields are sent too, without those that only GKE sets.
         let found = sent(
             Message::Cluster,
             &[rule(Message::Cluster, "databaseEncryption.keyName")],

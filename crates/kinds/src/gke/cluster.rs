@@ -118,7 +118,7 @@ fn change_steps(context: &ChangeContext) -> Vec<Step> {
     let create = || {
         let mut cluster = autopilot::created(context.body());
         if let Some(pool) = context.inline_pool {
-            cluster["nodePools"] = json!([super::node_pool::first_body(pool)]);
+            cluster["nodePools"] = json!([super::node_pool::inline_body(pool)]);
         }
         call(Method::Post, format!("/v1/{}/clusters", name.parent()), Some(json!({ "cluster": cluster })))
     };
@@ -139,7 +139,7 @@ fn change_steps(context: &ChangeContext) -> Vec<Step> {
     }
 }
 
-/// Returns one call for each field: the API takes exactly one `desired…` at a time.
+/// Returns one call for each field: the API accepts exactly one `desired…` field in a request.
 fn updates(context: &ChangeContext, name: &ClusterName) -> Vec<Step> {
     let (body, live) = (context.body(), context.live.unwrap_or(&Value::Null));
     let touched = |rule: &&Rule| sent_changes(context.fields).any(|field| rule.path().contains(&field.path));
@@ -173,8 +173,8 @@ fn updates(context: &ChangeContext, name: &ClusterName) -> Vec<Step> {
     steps
 }
 
-/// Returns the readiness. RUNNING is ready; RECONCILING is a running cluster that GKE works on; the control plane of a DEGRADED
-/// one answers, and gcloud warns and continues; ERROR is deleted by GKE later.
+/// Returns the readiness. RUNNING is ready; A RECONCILING cluster runs while GKE works on it. The control plane of a DEGRADED
+/// cluster answers: gcloud warns and continues. GKE deletes a cluster with ERROR later.
 fn readiness(cluster: &Value) -> Readiness {
     match text(&cluster["status"]) {
         "RUNNING" | "RECONCILING" => Readiness::Ready,

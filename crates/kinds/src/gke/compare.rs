@@ -1,8 +1,8 @@
 //! Comparison of a resource of the GKE API, field by field, under a table of rules.
 //!
-//! The API keeps no owner of a field and fills in missing values. So a field is compared only if the stack sets it, in the way
-//! that its rule says, and entries of maps and lists are removed only if the record knows that the stack added them. Fields
-//! without a rule are refused: their effect is not known.
+//! The API keeps no owner of a field and fills in missing values. So a field is compared only if the stack sets it, and under its
+//! rule. Entries of maps and lists are removed only if the record says that the stack added them. A field without a rule is an
+//! error, as the effect of changing it is unknown.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ use model::address::{FieldPath, Segment};
 use model::resource::{Api, Call, Effect, FieldChange, JsonText, LABEL_ID, LABEL_STACK, Method, Owner, Step};
 use model::secrets::is_secret;
 
-/// The live values that a change relies on, as text to be hashed. It is written at once and not collected: the definition of a
-/// custom kind has thousands of fields.
+/// The live values that a change relies on, as text to be hashed. Values are appended as text instead of collected, because a CRD
+/// has thousands of fields.
 #[derive(Default)]
 pub struct FingerprintInput(Vec<u8>);
 
@@ -47,7 +47,7 @@ pub struct Compared {
     pub changes: Vec<FieldChange>,
     /// Every live value that was compared, for the fingerprint.
     pub fingerprint_input: FingerprintInput,
-    /// Fields that differ and that another tool applies, with its field manager.
+    /// Fields that differ and that another field manager applies, with its name.
     pub others: Vec<(FieldPath, String)>,
 }
 
@@ -107,8 +107,8 @@ pub fn compare(rules: &[&Rule], desired: &Value, live: &Value, last: Option<&Val
     compared
 }
 
-/// Returns entries of maps and lists that the stack did not add, of recorded resources, by path. Entries of Google's own
-/// controllers are left out.
+/// Returns the entries of maps and lists of a recorded resource that the stack did not add, with their paths. Entries of Google's
+/// own controllers are left out.
 pub fn set_by_others(rules: &[&Rule], last: &Value, live: &Value) -> Vec<(FieldPath, Value)> {
     let mut found = Vec::new();
     for rule in rules {
@@ -158,8 +158,8 @@ pub fn set_by_others(rules: &[&Rule], last: &Value, live: &Value) -> Vec<(FieldP
     found
 }
 
-/// Returns the path of a rule's field in the live object: the version of a cluster is read from another field than it
-/// is set by.
+/// Returns the path of a rule's field in the live object. It differs for the version of a cluster, which is set by one field and
+/// read from another.
 fn live_path(rule: &Rule) -> FieldPath {
     match rule.path {
         "initialClusterVersion" => FieldPath::keys(["currentMasterVersion"]),
@@ -217,7 +217,7 @@ impl Compared {
         }
     }
 
-    /// Keeps the value of a field that the section no longer sets: GKE has no default to go back to.
+    /// Keeps the value of a field that the section no longer sets, because GKE has no default to return to.
     fn left(&mut self, rule: &Rule, path: FieldPath, have: &Value, before: &Value) {
         let stays = match rule.comparison {
             FieldComparison::Set => sorted(before) == sorted(have),
@@ -317,7 +317,7 @@ impl Compared {
     }
 }
 
-/// Returns true for a table without a value: `addons = {}`, `maintenancePolicy = { window = {} }`.
+/// Returns true for a table that contains no value: `addons = {}`, `maintenancePolicy = { window = {} }`.
 fn says_nothing(value: &Value) -> bool {
     value.as_object().is_some_and(|table| table.values().all(says_nothing))
 }
@@ -327,7 +327,7 @@ pub fn sent_changes(changes: &[FieldChange]) -> impl Iterator<Item = &FieldChang
     changes.iter().filter(|change| change.effect != Effect::Ignored)
 }
 
-/// Returns true if proto3 JSON leaves a value out.
+/// Returns true for a zero value, which proto3 JSON leaves out.
 pub fn blank(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -339,8 +339,8 @@ pub fn blank(value: &Value) -> bool {
     }
 }
 
-/// Returns true if values are equal under proto3 JSON: what the stack sets must be there, and what the server adds does not
-/// count.
+/// Returns true if values are equal under proto3 JSON: the live value must have everything that the stack sets, and may have
+/// more.
 fn same(want: &Value, have: &Value) -> bool {
     match (want, have) {
         (want, have) if blank(want) || blank(have) => blank(want) && blank(have),
@@ -361,7 +361,7 @@ fn sorted(list: &Value) -> Vec<String> {
     items
 }
 
-/// Returns the whole map to send, as the API replaces it: live entries of others stay, and the stack's are as desired.
+/// Returns the whole map to send, as the API replaces it: the stack's entries as desired, and all other live entries unchanged.
 pub fn merged_entries(want: &Value, live: &Value, changes: &[FieldChange], at: &FieldPath) -> Value {
     let mut all = live.as_object().cloned().unwrap_or_default();
     for change in changes.iter().filter(|change| at.contains(&change.path) && change.after.is_none()) {

@@ -1,4 +1,4 @@
-//! Enumerations: words of the stack file with their names in the GKE API; and durations.
+//! Enumerations: the words of the stack file and their names in the GKE API. Also durations.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ macro_rules! words {
                 match self { $(Self::$word => json!($api),)* }
             }
 
-            /// Returns the word for a name of the API; `None` if no key has one.
+            /// Returns the word of the stack file for a name of the API; `None` if there is none.
             pub fn of(live: &Value) -> Option<Self> {
                 match text(live) { $($api => Some(Self::$word),)* _ => None }
             }
@@ -193,7 +193,8 @@ words! {
     }
 }
 
-/// Returns a duration as protocol JSON has it: `604800s`. A text that is no duration is returned as it is, and a rule reports it.
+/// Returns a duration in the form of protobuf's JSON: `604800s`. A text that is not a duration is returned unchanged, and a rule
+/// reports it.
 pub fn to_proto_duration(text: &str) -> Value {
     seconds(text).map_or_else(|| json!(text), |seconds| json!(format!("{seconds}s")))
 }
@@ -215,7 +216,7 @@ pub fn to_api_keys(table: &impl Serialize, wide: &[&str]) -> Value {
     })
 }
 
-/// Renames the API's fields to keys; fields without a key are left out.
+/// Renames the API's fields to keys of the stack file, and drops fields without a key.
 pub fn from_api_keys<T: for<'de> Deserialize<'de>>(live: &Value, wide: &[&str]) -> Option<T> {
     live.as_object()?;
     let table = rename_keys(live, &to_snake, &|key, value| {

@@ -1,5 +1,5 @@
-//! Fields that both a section and the GKE API have. A row has the field's name in both, its comparison, the effect and call of a
-//! change, the value that the stack sends, and the import of a live value.
+//! Fields that both a section and the GKE API have. A row has the field's name in both, how it is compared, the effect and the
+//! call of a change, the value that the stack sends, and how a live value is imported.
 
 use std::collections::BTreeMap;
 
@@ -17,18 +17,18 @@ use model::schema::Message;
 pub struct Field<S: 'static> {
     /// The key of the section.
     pub key: &'static str,
-    /// The field of the API, and how it is compared and changed.
+    /// The rule of the API field: how it is compared and changed.
     pub rule: RuleSource,
     /// The value that the section sets; `None` when it sets none.
     pub from_section: fn(&S) -> Option<Value>,
-    /// The value that is sent for a resource of the stack, if that is more than the section sets.
+    /// The value that is sent for a resource of the stack, if it differs from what the section sets.
     pub to_api: fn(&S, &Scope) -> Option<Value>,
     /// Imports a live value into the section unless it is the default.
     pub import: fn(&mut S, &Value),
 }
 
 impl<S> Field<S> {
-    /// A row that sets nothing.
+    /// The default row: it sends and imports nothing.
     pub const NONE: Self = Self {
         key: "",
         rule: RuleSource::FromSchema(""),
@@ -83,8 +83,8 @@ macro_rules! schema_row {
     ($key:ident: number, $path:literal) => {
         schema_row!($key, $path, |number: &u32| serde_json::Value::from(*number), $crate::gke::field::as_u32)
     };
-    // 64-bit numbers travel as texts.
-    ($key:ident: wide, $path:literal) => {
+    // The API's JSON has 64-bit integers as strings.
+    ($key:ident: int64, $path:literal) => {
         schema_row!(
             $key,
             $path,
@@ -126,11 +126,11 @@ pub enum ManagedBy {
     /// The stack creates it. Values that plans depend on are set explicitly, so that an offline plan does not depend on a
     /// server's version.
     Stack,
-    /// Others own it: only values that the section sets are compared.
+    /// It is managed elsewhere: only values that the section sets are compared.
     Others,
 }
 
-/// Returns how many fields have rules of their own.
+/// Returns the number of fields with an explicit rule.
 pub const fn count<S>(fields: &[Field<S>]) -> usize {
     let (mut count, mut index) = (0, 0);
     while index < fields.len() {
@@ -142,7 +142,7 @@ pub const fn count<S>(fields: &[Field<S>]) -> usize {
     count
 }
 
-/// Returns the rules that fields have of their own.
+/// Returns the explicit rules of the fields.
 pub const fn rules<S, const N: usize>(fields: &'static [Field<S>]) -> [&'static Rule; N] {
     const NONE: Rule = Rule {
         path: "",
@@ -183,8 +183,8 @@ pub fn provenance<S>(fields: &[Field<S>], section: &FieldPath) -> Vec<(FieldPath
     fields.iter().map(|field| (field.path(), section.key(field.key))).collect()
 }
 
-/// Imports a live resource: into the keys, and what these cannot express as fields of the API, which are returned.
-/// Values that GKE fills in are left out, where `schemas/gke-fields.tsv` knows them.
+/// Imports a live resource into the keys of a section. Returns the values that the keys cannot express, as fields of the API.
+/// Values that GKE fills in according to `schemas/gke-fields.tsv` are left out.
 pub fn import<S>(
     message: Message,
     fields: &[Field<S>],
@@ -207,8 +207,8 @@ pub fn import<S>(
     api::import(message, &covered, live)
 }
 
-/// Returns the paths that a row covers: its own, and below a path of `schemas/gke-fields.tsv` those that the section
-/// sets.
+/// Returns the paths that a row covers: its own path, or for a rule of `schemas/gke-fields.tsv` the paths below it that the
+/// section sets.
 pub fn covers<S>(message: Message, field: &Field<S>, section: &S) -> Vec<FieldPath> {
     match (&field.rule, (field.from_section)(section)) {
         (RuleSource::Explicit(rule), _) => vec![rule.path()],
@@ -217,8 +217,8 @@ pub fn covers<S>(message: Message, field: &Field<S>, section: &S) -> Vec<FieldPa
     }
 }
 
-/// Returns the value of a field of an update request. The API replaces maps and lists as a whole, so entries of others are
-/// included; they are wrapped in messages there.
+/// Returns the value of a field of an update request. The API replaces maps and lists as a whole, so all other live entries are
+/// included. The request wraps maps and lists in messages.
 pub fn updated(rule: &Rule, body: &Value, live: &Value, changes: &[FieldChange]) -> Value {
     let (at, null) = (rule.path(), Value::Null);
     let (want, have) = (at.find(body).unwrap_or(&null), at.find(live).unwrap_or(&null));
@@ -233,7 +233,7 @@ pub fn updated(rule: &Rule, body: &Value, live: &Value, changes: &[FieldChange])
         }
         FieldComparison::OwnTaints => json!({ "taints": merged_taints(want, have, changes, &at) }),
         FieldComparison::OwnItems => {
-            // What is no longer said loses only what we put in.
+            // If the key was removed from the file, only our own items are removed.
             let left =
                 changes.iter().find(|change| change.path == at).and_then(|change| change.after.clone());
             json!({ "tags": left.unwrap_or_else(|| want.clone()) })
@@ -275,7 +275,7 @@ pub fn pairs(live: &Value) -> impl Iterator<Item = (String, String)> {
     pairs.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
 }
 
-/// Returns the Google Cloud labels that people set, without GKE's own and those of stacks.
+/// Returns the Google Cloud labels that users set, without those of GKE and of stacks.
 pub fn google_labels(live: &Value) -> BTreeMap<String, String> {
     let is_reserved = |key: &str| key == LABEL_STACK || key == LABEL_ID || key.starts_with("goog-");
     pairs(live).filter(|(key, _)| !is_reserved(key)).collect()

@@ -61,7 +61,7 @@ impl Section for GpuDriver {
     }
 }
 
-/// Returns the DaemonSet of `[gpu_driver]`; `None` if GKE or others install the driver, which the pools then say.
+/// Returns the DaemonSet of `[gpu_driver]`; `None` if GKE or something else installs the driver. The pools then have the setting.
 pub fn lower(section: &GpuDriver, scope: &Scope) -> Option<Resource> {
     let GpuDriver { install, manage: _, lifecycle } = section;
     if *install != DriverInstall::Daemonset {
@@ -100,7 +100,7 @@ pub fn lower_external(section: &GpuDriver, scope: &Scope) -> Option<Resource> {
 
 /// Returns the installer for the newest driver of a node's Container-Optimized OS build. Source:
 /// GoogleCloudPlatform/container-engine-accelerators at 992db81, `nvidia-driver-installer/cos/daemonset-preloaded-latest.yaml`:
-/// values from there, text our own.
+/// its values, in our own text.
 fn daemon_set(scope: &Scope) -> Value {
     let mut labels = scope.shared_labels();
     labels["k8s-app"] = json!(DRIVER_INSTALLER);
@@ -160,7 +160,7 @@ fn env(pairs: &[(&str, &str)]) -> Value {
     pairs.iter().map(|(name, value)| json!({ "name": name, "value": value })).collect()
 }
 
-/// The script of the installer. A loaded driver is left alone: the installer never upgrades one in place.
+/// The script of the installer. It leaves a loaded driver as it is: the installer never upgrades a driver in place.
 const INSTALL: &str = "set -o errexit
 if grep -q '^nvidia ' /proc/modules; then
   echo 'a driver is loaded already'

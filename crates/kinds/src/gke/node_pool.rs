@@ -23,13 +23,13 @@ mod ready;
 mod registries;
 mod section;
 
-pub use calls::{first_body, gives_its_account, inline_pool, starts_empty};
+pub use calls::{gives_its_account, inline_body, inline_pool, starts_empty};
 pub use fields::{CLOUD_PLATFORM_SCOPE, FIELDS, LABELS_ROLL, default_disk, takes_hyperdisk_only};
 pub use keys::{BlueGreen, Capacity, Kubelet, Linux, LocalSsd, Reservation, TenantAffinity};
 pub use networks::{NodeNetwork, PodNetwork};
 pub use ready::{allocatable_gpus, conditions, lacks_machines};
 pub use ready::{is_autoprovisioned, live_gpus, summary};
-pub use section::{DriverVersion, ForRequests, NodePool, Surge};
+pub use section::{DriverVersion, NodePool, ServesRequests, Surge};
 
 /// The usual duration of creating one with nodes, according to issues of Google's provider for Terraform.
 const USUAL: DurationEstimate = DurationEstimate { least: 90, most: 7 * 60 };
@@ -51,18 +51,18 @@ pub const KIND: Kind = Kind {
     ..Kind::DEFAULT
 };
 
-/// The fields of the provisioning model.
-const BOUGHT: [&str; 4] =
+/// The fields of a pool's body that select its provisioning model, such as Spot.
+const PROVISIONING_FIELDS: [&str; 4] =
     ["config.spot", "config.flexStart", "queuedProvisioning.enabled", "config.reservationAffinity"];
 
-/// Returns the usual duration. A pool that is created with its cluster counts there; for one without nodes the duration is
-/// unknown.
+/// Returns the usual duration. `None` for a pool that is created with its cluster, which includes the duration, and for a pool
+/// without nodes.
 fn estimate(context: &ChangeContext) -> Option<DurationEstimate> {
     (context.inline_pool.is_none() && !starts_empty(context.body())).then_some(USUAL)
 }
 
 /// Sets a pool to no nodes, and prevents scale-up. GKE refuses to turn off the autoscaler of pools that wait for capacity, but
-/// those get no nodes without a request.
+/// such pools get no nodes without a request.
 fn emptied(body: &mut Value) {
     let waits = body["queuedProvisioning"]["enabled"] == true || body["config"]["flexStart"] == true;
     if !waits {
@@ -79,13 +79,13 @@ pub fn is_emptied_by(path: &FieldPath) -> bool {
     matches!(first, Some(Segment::Key(key)) if size(key))
 }
 
-/// Returns the resource of `[node_pool.KEY]`; with `capacity`, that of its first option.
+/// Returns the resource of `[node_pool.KEY]`; with `capacity`, the resource of its first option.
 pub fn lower(key: &str, section: &NodePool, cluster: &ClusterName, scope: &Scope) -> Resource {
     let first = capacity_options::first_option(section);
     let mut resource = resource(key, first.as_ref().unwrap_or(section), cluster, scope, ManagedBy::Stack);
     if first.is_some() {
         let capacity = resource.origin.key("capacity");
-        let bought = BOUGHT.iter().filter_map(|path| path.parse().ok());
+        let bought = PROVISIONING_FIELDS.iter().filter_map(|path| path.parse().ok());
         resource.provenance.extend(bought.map(|path: FieldPath| (path, capacity.clone())));
     }
     resource

@@ -1,8 +1,8 @@
-//! Pods of a stack against the nodes that its pools will have.
+//! Checks if pods of a stack fit on the nodes that its pools will have.
 //!
-//! The stack file does not tell everything of a cluster. A pod is said to fit nowhere only for reasons that hold whatever else is there:
-//! taints, resources, ports, and labels that GKE or the pools' own sections set. Volumes, and pods that must be near to others, are left to
-//! kube-scheduler, and so are pods that may run on nodes that the file does not describe.
+//! The stack file does not describe everything in a cluster. So a pod is reported only for reasons that do not depend on other
+//! objects: taints, resources, ports, and labels that GKE or the pools' sections set. Volumes, pod affinity, and pods that may
+//! run on nodes outside the file are left to kube-scheduler.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -26,10 +26,10 @@ use model::address::FieldPath;
 use model::catalog::{self, Machine};
 use model::resource::{Identity, KindId, Lowered, Resource};
 
-/// The resource of GPUs, and the taint of nodes that have some.
+/// The name of the GPU resource, and the key of GKE's taint on GPU nodes.
 pub const GPU: &str = "nvidia.com/gpu";
 
-/// Labels that GKE sets by a pool's own settings. Others of its labels depend on more: the cluster's defaults, the release.
+/// Labels that GKE derives from a pool's own settings. Its other labels also depend on the cluster's defaults or the GKE release.
 const CERTAIN_LABELS: [&str; 18] = [
     POOL_LABEL,
     SPOT_LABEL,
@@ -51,13 +51,13 @@ const CERTAIN_LABELS: [&str; 18] = [
     "failure-domain.beta.kubernetes.io/zone",
 ];
 
-/// The label of a namespace whose pods get nodes of a compute class when they select none.
+/// The label of a namespace with the compute class for pods that select none.
 const DEFAULT_CLASS_LABEL: &str = "cloud.google.com/default-compute-class";
 
-/// The label by which a pool keeps GKE's device plugin off its nodes. Source: NVIDIA's page "NVIDIA GPU Operator with Google GKE".
+/// The pool label that keeps GKE's device plugin off its nodes. Source: NVIDIA's page "NVIDIA GPU Operator with Google GKE".
 const NO_DEVICE_PLUGIN: &str = "gke-no-default-nvidia-gpu-device-plugin";
 
-/// Sizes of boot disks that are proposed.
+/// The step, in GB, of boot disk sizes in proposals.
 const DISK_STEP_GB: u32 = 50;
 const LARGEST_DISK_GB: u32 = 2000;
 
@@ -65,22 +65,22 @@ const LARGEST_DISK_GB: u32 = 2000;
 #[derive(Debug)]
 pub struct PodTemplate<'r> {
     pub resource: &'r Resource,
-    /// The place of the template in the body: `spec.template`, `spec.worker`; the root for a Pod.
+    /// The path of the template in the body: `spec.template`, `spec.worker`; the root for a Pod.
     pub path: FieldPath,
-    /// True if each node that takes such a pod gets one (DaemonSets).
+    /// True for DaemonSets: each node that takes such a pod gets one.
     pub on_each_node: bool,
     pub requirements: PodRequirements,
 }
 
 impl PodTemplate<'_> {
-    /// Returns the place in the body of a place in the pod.
+    /// Converts a path in the pod to the path in the body.
     pub fn place(&self, in_pod: &FieldPath) -> FieldPath {
         self.path.segments().iter().chain(in_pod.segments()).cloned().collect()
     }
 }
 
-/// Returns the templates of pods in a resource. Those with a quantity or an operator that Kubernetes does not take are left out: they have an
-/// error of their own.
+/// Returns the templates of pods in a resource. Templates with an invalid quantity or operator are left out: another error
+/// reports them.
 pub fn pod_templates(resource: &Resource) -> Vec<PodTemplate<'_>> {
     if resource.kind == KindId::Crd {
         return Vec::new();
@@ -120,45 +120,45 @@ fn pod_template<'r>(resource: &'r Resource, spec: &FieldPath) -> Option<PodTempl
     Some(PodTemplate { resource, path, on_each_node: kind == "DaemonSet", requirements })
 }
 
-/// A pool of the stack with the new nodes that it would have, one in each zone.
+/// A pool of the stack with a new node in each of its zones.
 #[derive(Debug)]
 pub struct PoolNodes<'r> {
     pub resource: &'r Resource,
     settings: Pool,
     nodes: Vec<NodeId>,
-    /// False if GKE chooses the zones, or another stack did.
+    /// False if GKE chooses the zones, or the cluster is managed elsewhere.
     are_zones_known: bool,
-    /// True if the pool may be bought in several ways, of which the body has the first.
+    /// True if the pool has several capacity options; the body has the first one.
     has_capacity_options: bool,
 }
 
-/// The pools of a stack as the pods of new nodes see them.
+/// The pools of a stack, for questions about pods on new nodes.
 #[derive(Debug)]
 pub struct Pools<'r> {
     cluster: Cluster,
     pools: Vec<PoolNodes<'r>>,
-    /// True if the cluster has nodes that the stack does not describe, or may get some.
+    /// True if the cluster has, or may get, nodes that the stack does not describe.
     has_other_nodes: bool,
-    /// True if the stack makes the cluster, so that its zones are known, and the order of its pools decides on GKE's taint.
+    /// True if the stack creates the cluster. Then its zones are known, and so is which GPU pools get GKE's taint.
     is_own: bool,
     features: Features,
 }
 
-/// A new node's answer about a pod.
+/// The answer of a new node to the question if it takes a pod.
 enum Answer {
-    /// It takes the pod, or something that the file does not tell decides.
+    /// It takes the pod, or that depends on something outside the file.
     Open,
     Near(Vec<Margin>),
     Refused(Vec<Refusal>),
 }
 
-/// The certainty of a reason.
+/// The certainty of a refusal.
 enum Certainty {
     /// It holds for every new node of the pool.
     Certain,
-    /// The node takes the pod if GKE's own pods take less than is expected.
+    /// The node takes the pod if GKE's own pods request less than estimated.
     Measured(Margin),
-    /// It depends on what else is in the cluster.
+    /// It depends on other objects in the cluster.
     Other,
     /// The pod is for nodes that the file does not describe.
     OtherNodes,
@@ -167,25 +167,25 @@ enum Certainty {
 /// Pods on new nodes of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Packing {
-    /// Pods for which there is no node.
+    /// The number of pods for which there is no node.
     pub left: u64,
-    /// Nodes with pods.
+    /// The number of nodes with pods.
     pub nodes: u64,
 }
 
 /// The answer for a pod.
 #[derive(Debug)]
-pub enum Placement<'p, 'r> {
-    /// A new node takes it, or may.
+pub enum PodPlacement<'p, 'r> {
+    /// A new node takes it or may take it.
     Possible,
-    /// A new node of the pool takes it if the node has as much as is expected.
+    /// A new node of the pool takes it if the node has as much free as estimated.
     Near(&'p PoolNodes<'r>, Vec<Margin>),
-    /// No node takes it: the reasons of each pool.
+    /// No node takes it. The refusals are listed by pool.
     Impossible(Vec<(&'p PoolNodes<'r>, Vec<Refusal>)>),
 }
 
 impl PoolNodes<'_> {
-    /// Returns the amount by which a node may have less of a resource than is expected.
+    /// Returns the amount by which the estimate of a resource on a new node may be too high.
     fn slack(&self, cluster: &Cluster, resource: &Amount) -> i64 {
         let node = self.nodes.first().and_then(|id| cluster.node(*id));
         node.and_then(|node| node.slack.as_ref()).map_or(0, |slack| slack.get(resource))
@@ -193,12 +193,12 @@ impl PoolNodes<'_> {
 }
 
 impl<'r> Pools<'r> {
-    /// Returns the amount that surely fits where about so much is free.
+    /// Returns the amount that certainly fits on a new node with `free` estimated as free.
     pub fn sure(&self, pool: &PoolNodes<'_>, resource: &Amount, free: i64) -> i64 {
         free - pool.slack(&self.cluster, resource) - 1
     }
 
-    /// Returns the pools of a lowered stack; `None` where GKE makes the nodes, or where the stack makes no pool.
+    /// Returns the pools of a lowered stack; `None` if GKE creates the nodes itself, or the stack creates no pool.
     pub fn of(lowered: &'r Lowered) -> Option<Self> {
         let resources = &lowered.resources;
         let is_cluster = |resource: &&Resource| matches!(resource.identity, Identity::Cluster(_));
@@ -265,10 +265,10 @@ impl<'r> Pools<'r> {
     }
 
     /// Asks which new nodes take a pod.
-    pub fn place<'p>(&'p self, pod: &PodRequirements) -> Placement<'p, 'r> {
+    pub fn place<'p>(&'p self, pod: &PodRequirements) -> PodPlacement<'p, 'r> {
         // GKE makes pools for the compute classes of a cluster.
         if names_compute_class(pod) {
-            return Placement::Possible;
+            return PodPlacement::Possible;
         }
         let name = pod.node_selector.get(POOL_LABEL);
         let is_candidate = |pool: &&PoolNodes<'_>| name.is_none_or(|name| *name == pool.settings.name);
@@ -276,13 +276,13 @@ impl<'r> Pools<'r> {
         // Reasons are texts: they are made only where no node takes it without them.
         let sure = |node: &Node| question.takes(node) && question.verdict(node) == Fit::Fits;
         if self.pools.iter().filter(is_candidate).flat_map(|pool| self.nodes(pool)).any(sure) {
-            return Placement::Possible;
+            return PodPlacement::Possible;
         }
         for pool in self.pools.iter().filter(is_candidate) {
             let mut certain = Vec::new();
             for node in self.nodes(pool) {
                 match self.answer(pool, node, question.verdict(node)) {
-                    Answer::Open => return Placement::Possible,
+                    Answer::Open => return PodPlacement::Possible,
                     Answer::Near(margins) => near = near.or(Some((pool, margins))),
                     Answer::Refused(refusals) => certain.push(refusals),
                 }
@@ -290,14 +290,14 @@ impl<'r> Pools<'r> {
             refused.extend(certain.into_iter().min_by_key(Vec::len).map(|reasons| (pool, reasons)));
         }
         match near {
-            _ if self.has_other_nodes && name.is_none() => Placement::Possible,
-            Some((pool, margins)) => Placement::Near(pool, margins),
-            None if refused.is_empty() => Placement::Possible,
-            None => Placement::Impossible(refused),
+            _ if self.has_other_nodes && name.is_none() => PodPlacement::Possible,
+            Some((pool, margins)) => PodPlacement::Near(pool, margins),
+            None if refused.is_empty() => PodPlacement::Possible,
+            None => PodPlacement::Impossible(refused),
         }
     }
 
-    /// Returns the part of a verdict that holds whatever else is in the cluster.
+    /// Returns the part of a verdict that does not depend on other objects in the cluster.
     fn answer(&self, pool: &PoolNodes<'_>, node: &Node, verdict: Fit) -> Answer {
         let refusals = match verdict {
             Fit::Fits => return Answer::Open,
@@ -329,8 +329,8 @@ impl<'r> Pools<'r> {
         self.pools.iter().find(|pool| pool.settings.name == name)
     }
 
-    /// Puts pods on new nodes of a pool, the largest first, each on the first node that takes it: on at most so many nodes, or on as many as
-    /// they need. Pods that no node takes are left.
+    /// Puts pods on new nodes of a pool, the largest first, each on the first node that takes it. Uses at most `most` nodes, or
+    /// as many as needed. Counts the pods that no node takes.
     pub fn pack(&self, pool: &PoolNodes<'_>, pods: &[(PodRequirements, u64)], most: Option<u64>) -> Packing {
         let Some(empty) = pool.nodes.first().and_then(|id| self.cluster.node(*id)) else {
             return Packing::default();
@@ -356,7 +356,7 @@ impl<'r> Pools<'r> {
         packing
     }
 
-    /// Puts pods on nodes that are alike, and adds the nodes to `filled`.
+    /// Puts pods on `number` equal nodes, lowers `left` by the placed pods, and adds the nodes to `filled`.
     fn fill(
         &self,
         pod: &PodRequirements,
@@ -381,7 +381,7 @@ impl<'r> Pools<'r> {
         }));
     }
 
-    /// Returns how many of at most so many equal pods a node takes.
+    /// Returns how many pods equal to `pod` a node takes, at most `most`.
     fn capacity(&self, pod: &PodRequirements, node: &Node, most: u64) -> u64 {
         let question = self.cluster.ask(pod);
         let (mut node, mut count) = (node.clone(), 0);
@@ -430,7 +430,7 @@ impl<'r> Pools<'r> {
         }
     }
 
-    /// Returns true for a label that GKE or a section sets, and no one else: a node without it cannot be one that the file does not describe.
+    /// Returns true for a label that only GKE or a section sets. Then the file alone shows which nodes have it.
     fn knows_label(&self, pool: &PoolNodes<'_>, key: &str) -> bool {
         let is_of_section = self.pools.iter().any(|pool| pool.settings.labels.contains_key(key));
         let is_of_purchase = key == SPOT_LABEL && pool.has_capacity_options;
@@ -440,8 +440,9 @@ impl<'r> Pools<'r> {
             && (!is_zone || pool.are_zones_known)
     }
 
-    /// Returns the smallest machine of the pool's series, with GPUs of its kind and no less of anything than the pool's own, and the
-    /// smallest boot disk in GB, with which the pool takes a pod that is too large for it. What stays as it is, is `None`.
+    /// Returns the smallest machine type and boot disk (in GB) with which the pool takes a pod that is too large for it. The
+    /// machine type is of the pool's series, has the same type of GPUs, and has no less of anything than the current one. A value
+    /// that need not change is `None`.
     pub fn enlarged(
         &self,
         pool: &PoolNodes<'_>,
@@ -467,7 +468,7 @@ impl<'r> Pools<'r> {
         })
     }
 
-    /// Returns true if a new node of a pool takes a pod when the pool has other settings.
+    /// Returns true if a new node of a pool with these settings takes a pod.
     fn takes(&self, pool: &PoolNodes<'_>, settings: &Pool, pod: &PodRequirements) -> bool {
         let node = pool.nodes.iter().find_map(|id| self.cluster.node(*id));
         let zone = node.and_then(|node| node.labels.get("topology.kubernetes.io/zone"));
@@ -483,7 +484,7 @@ fn names_compute_class(pod: &PodRequirements) -> bool {
     pod.node_selector.contains_key(CLASS_LABEL) || keys.any(|key| key == CLASS_LABEL)
 }
 
-/// Returns the largest part of a node's resources that a pod asks for, in millionths.
+/// Returns the largest share of one of a node's resources that a pod requests, in millionths.
 fn share(pod: &PodRequirements, node: &Node) -> i64 {
     let part = |request: &fit::Request| {
         let all = node.allocatable.get(&request.resource).max(1);
@@ -492,7 +493,7 @@ fn share(pod: &PodRequirements, node: &Node) -> i64 {
     pod.requests.iter().map(part).max().unwrap_or_default()
 }
 
-/// The settings of a pool with another machine. `None` when its GPUs do not go with that machine.
+/// Returns the settings of a pool with another machine type; `None` if its GPUs cannot be attached to that machine type.
 fn with_machine(pool: &Pool, own: &Machine, machine: &Machine) -> Option<Pool> {
     let mut settings = Pool { machine_type: machine.name.clone(), ..pool.clone() };
     match (&own.accelerator, &machine.accelerator) {
@@ -516,7 +517,7 @@ fn with_machine(pool: &Pool, own: &Machine, machine: &Machine) -> Option<Pool> {
     }
 }
 
-/// Returns the settings of a pool that decide on its pods. `has_gpu_taint` is true if GKE adds its taint to nodes with GPUs.
+/// Returns the settings of a pool from its body. `has_gpu_taint` is true if GKE adds its taint to the pool's GPU nodes.
 fn settings(body: &Value, has_gpu_taint: bool) -> Pool {
     let pool = Pool { gpu_taint: has_gpu_taint, ..Pool::read(body) };
     match body["config"]["diskType"].is_null() {
@@ -525,19 +526,19 @@ fn settings(body: &Value, has_gpu_taint: bool) -> Pool {
     }
 }
 
-/// Returns true if GKE attaches local SSDs to a machine without being asked, and may use them as the scratch space of pods.
+/// Returns true if machines of a type always have local SSDs, which GKE may use as the scratch space of pods.
 fn has_local_ssds(machine_type: &str) -> bool {
     let machine = catalog::machine(machine_type);
     machine_type.ends_with("-lssd")
         || machine.is_some_and(|machine| machine.local_ssds.is_some_and(|count| count > 0))
 }
 
-/// Returns true if others than GKE say how many GPUs the nodes of a pool have to give.
+/// Returns true if a device plugin other than GKE's reports the GPUs of a pool's nodes.
 fn has_other_device_plugin(body: &Value) -> bool {
     body["config"]["labels"][NO_DEVICE_PLUGIN] == "true"
 }
 
-/// The zones of a pool's nodes, and whether they are known: GKE chooses three of a region.
+/// Returns the zones of a pool's nodes, and true if they are known. Otherwise GKE chooses three zones of the region.
 fn zones(pool: &Value, gke: &Resource, is_own: bool) -> (Vec<String>, bool) {
     let listed = |body: &Value| -> Vec<String> {
         let zones = body["locations"].as_array().into_iter().flatten();

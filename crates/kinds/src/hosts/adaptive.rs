@@ -1,10 +1,9 @@
-//! Numbers of workers that follow the work on a host: `replicas = { min, max }`. An adapter beside the scheduler decides,
-//! which the agent keeps as one more process of the Dask cluster: distributed's `Adaptive`, over the agent's own start and
-//! retirement of workers.
+//! Adaptive scaling on a host: `replicas = { min, max }`. An adapter sets the number of workers. It is a process of the Dask
+//! cluster, and runs distributed's `Adaptive` on top of the agent's functions that start and retire workers.
 //!
-//! Not dask-jobqueue's `SLURMCluster.adapt`: it starts its own scheduler and keeps the list of its jobs in its own process.
-//! When that is killed, the scheduler is gone, and jobs that wait are forgotten and asked for again. Here both outlive every
-//! process, and jobs are found by their comments.
+//! Not dask-jobqueue's `SLURMCluster.adapt`: it starts its own scheduler and keeps the list of its jobs in its own process. When
+//! that process is killed, the scheduler is gone, and waiting jobs are forgotten and submitted again. Here scheduler and jobs
+//! survive any process, and jobs are found by their comments.
 
 use serde_json::{Value, json};
 
@@ -21,7 +20,7 @@ pub(crate) struct Bounds {
     pub most: u64,
 }
 
-/// The text of a wait for a scheduler that runs and does not answer.
+/// The text of a wait for a scheduler that runs but does not answer.
 pub(crate) const SILENT: &str = "its scheduler does not answer yet";
 
 /// Returns the path of the bounds in clusters.
@@ -29,13 +28,13 @@ pub(crate) fn path() -> FieldPath {
     FieldPath::keys(["spec", "worker", "adapt"])
 }
 
-/// Returns the bounds in `spec.worker`; `None` if the count is the file's.
+/// Returns the bounds in `spec.worker`; `None` if the file sets a fixed number.
 pub(crate) fn bounds(worker: &Value) -> Option<Bounds> {
     let adapt = worker.get("adapt")?;
     Some(Bounds { least: count(&adapt["minimum"]), most: count(&adapt["maximum"]) })
 }
 
-/// Makes the adapter the owner of the number.
+/// Sets bounds in `spec.worker`, so that the adapter owns the number.
 pub(crate) fn set_adaptive(worker: &mut Value, least: u32, most: u32) {
     if let Some(fields) = worker.as_object_mut() {
         fields.remove("replicas");
@@ -44,7 +43,7 @@ pub(crate) fn set_adaptive(worker: &mut Value, least: u32, most: u32) {
 }
 
 /// Returns the adapter as the owner of the number.
-pub(crate) fn number(resource: &Resource) -> Option<ReplicaOwner> {
+pub(crate) fn replica_owner(resource: &Resource) -> Option<ReplicaOwner> {
     let Bounds { least, most } = bounds(&resource.body["spec"]["worker"])?;
     let origin = resource.origin_of(&path().key("maximum"));
     Some(ReplicaOwner::Autoscaler { min: least, max: most, whose: "the adapter".to_owned(), origin })

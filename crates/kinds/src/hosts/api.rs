@@ -1,4 +1,4 @@
-//! Names in the API of a host's agent.
+//! Names in the API of the agent that runs on a host.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::scope::HOSTS_GROUP;
 use model::address::FieldPath;
 use model::resource::{Gvk, Identity, ObjectId, Readiness};
 
-/// The namespace of processes, which the agent shows as pods.
+/// The namespace of the pods that stand for processes.
 pub const NAMESPACE: &str = "default";
 
 pub fn environment() -> Gvk {
@@ -27,12 +27,13 @@ pub fn job() -> Gvk {
     gvk(HOSTS_GROUP, "v1", "Job", "jobs")
 }
 
-/// Returns an object of the host; none of them is in a namespace.
+/// Returns the identity of an object on hosts. These objects have no namespace.
 pub(crate) fn identity(gvk: &Gvk, name: &str) -> Identity {
     Identity::Object(ObjectId { gvk: gvk.clone(), namespace: None, name: name.to_owned() })
 }
 
-/// Returns the readiness if hosts could not be read, or SLURM cannot be asked any more because the stack has no jobs.
+/// Returns progressing if the state of an object is unknown or some of its hosts could not be read, with the reason; `None`
+/// otherwise.
 pub(crate) fn unread_hosts(live: &Value) -> Option<Readiness> {
     if let Some(why) = live["status"]["unknown"].as_str() {
         return Some(Readiness::progressing(format!("its state is not known: {why}")));

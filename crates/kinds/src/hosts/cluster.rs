@@ -18,24 +18,24 @@ use model::resource::{Action, Effect, Host, Identity, KindId, Resource, Step};
 
 /// Dask's own default port.
 pub const PORT: u16 = 8786;
-/// The address of a login node in its cluster, which the agent finds out.
+/// Stands for the address of a login node in its cluster; the agent finds it out.
 pub const AUTO: &str = "auto";
 
-/// The field with the SLURM options of the scheduler's job.
-pub const JOB: &str = "slurm";
+/// The field of `spec.scheduler` with the SLURM options of its job. A scheduler without it is a process on the login node.
+pub const SLURM_FIELD: &str = "slurm";
 
-/// Seconds without work after which a scheduler ends, and the whole cluster with it.
+/// The field with the seconds without work after which the scheduler ends, and the whole cluster with it.
 const IDLE: &str = "idleTimeout";
-/// The lifetime of a cluster in seconds.
+/// The field with the lifetime of a cluster in seconds.
 const TTL: &str = "ttl";
 
 /// The field with the packages that workers install when they start.
 pub const PIP_INSTALL: &str = "pipInstall";
-/// The effect of changing the packages.
+/// The note on changes of the packages.
 const INSTALLED: &str = "running workers install what is added, and those that start later all of them; for what is taken out they \
      are restarted, which loses what only they hold in memory";
 
-/// The effect of a change of the protocol.
+/// The note on changes of the protocol.
 const SPEAKS: &str = "the scheduler is started again, and all workers with it; what they hold in memory is lost, and with `tls` clients need \
      the certificates that `connect` names";
 
@@ -61,22 +61,22 @@ pub const KIND: Kind = Kind {
     pods,
     endpoint,
     scale_target: workers::scaled,
-    rolling_effect: workers::ROLLING,
+    rolling_effect: workers::RESTART_EFFECT,
     retires_gracefully: true,
     address: |object| Address::of("dask_cluster", &object.name),
     invalidates_checks: Action::creates,
     ..Kind::DEFAULT
 };
 
-/// Returns the host of a scheduler: the one that it names, else the first.
-pub fn on<'a>(scheduler: &Scheduler, hosts: &'a [Host]) -> Option<&'a Host> {
+/// Returns the host that a scheduler runs on: the one that its section names, else the first.
+pub fn scheduler_host<'a>(scheduler: &Scheduler, hosts: &'a [Host]) -> Option<&'a Host> {
     let named = scheduler.on.as_ref().and_then(|on| hosts.iter().find(|host| host.name == *on));
     named.or_else(|| hosts.first())
 }
 
-/// Returns the address that the scheduler listens on.
-pub fn host<'a>(scheduler: &'a Scheduler, hosts: &'a [Host]) -> &'a str {
-    let own = || match on(scheduler, hosts) {
+/// Returns the address that the scheduler listens on: that of its section, else of its host, else the loopback.
+pub fn listen_address<'a>(scheduler: &'a Scheduler, hosts: &'a [Host]) -> &'a str {
+    let own = || match scheduler_host(scheduler, hosts) {
         Some(host) if host.slurm => AUTO,
         Some(host) => host.address(),
         None => "127.0.0.1",
@@ -89,11 +89,11 @@ pub fn protocol(cluster: &DaskCluster, tls: bool) -> &str {
     cluster.worker.protocol.as_deref().unwrap_or(if tls { TLS } else { TCP })
 }
 
-/// Returns the address by which workers, checks and clients reach the scheduler. If it listens on an interface, only
-/// the agent knows its address.
+/// Returns the address for workers, checks and clients to connect to the scheduler. For a scheduler with `interface` it contains
+/// the interface's name: only the agent knows the address.
 pub fn scheduler_address(cluster: &DaskCluster, hosts: &[Host], tls: bool) -> String {
     let scheduler = &cluster.scheduler;
-    let host = scheduler.interface.as_deref().unwrap_or_else(|| host(scheduler, hosts));
+    let host = scheduler.interface.as_deref().unwrap_or_else(|| listen_address(scheduler, hosts));
     format!("{}://{}:{}", protocol(cluster, tls), url_host(host), scheduler.port.unwrap_or(PORT))
 }
 
@@ -120,7 +120,7 @@ impl PartHosts {
     /// Returns the hosts; `None` for a target with a single machine.
     fn of(section: &DaskCluster, scope: &Scope) -> Option<Self> {
         let names = scope.target.host_names()?;
-        let scheduler = on(&section.scheduler, &scope.target.hosts)?.name.clone();
+        let scheduler = scheduler_host(&section.scheduler, &scope.target.hosts)?.name.clone();
         let workers = workers::hosts_of(&section.worker.hosts, &names);
         let groups = section.group.values();
         let groups: Vec<String> = groups.flat_map(|group| workers::hosts_of(&group.hosts, &names)).collect();
@@ -138,10 +138,10 @@ pub(crate) fn spec(section: &DaskCluster, scope: &Scope) -> Value {
         Some(interface) => scheduler["interface"] = json!(interface),
         // Its job tells where it came to run.
         None if slurm.is_some() => {}
-        None => scheduler["host"] = json!(host(&section.scheduler, &scope.target.hosts)),
+        None => scheduler["host"] = json!(listen_address(&section.scheduler, &scope.target.hosts)),
     }
     if let (Some(own), Some(base)) = (slurm, &scope.slurm) {
-        scheduler[JOB] = own.over(base).asks(&workers::limits(keys));
+        scheduler[SLURM_FIELD] = own.over(base).script_options(&workers::limits(keys));
     }
     match protocol(section, scope.tls) {
         TCP => {}
@@ -254,8 +254,8 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     std::iter::once(cluster).chain(groups).collect()
 }
 
-/// Finds certificates that are lost or expired, or that a host does not have. Schedulers and workers load them when they start: a
-/// running scheduler gets new ones by a replacement. One that does not run gets new ones when an apply starts it.
+/// Finds certificates that are lost, expired or missing on a host. Schedulers and workers load certificates when they start. So a
+/// running scheduler must be replaced to get new ones; a stopped one gets them when an apply starts it.
 fn certificate_defect(context: &ChangeContext) -> Option<Defect> {
     let status = &context.live?["status"];
     let is_settled = status["converging"] == false && status["scheduler"]["running"] == true;
@@ -277,7 +277,7 @@ fn certificate_defect(context: &ChangeContext) -> Option<Defect> {
     Some(Defect { needs_replace: replaces, ..Defect::of(context, format!("{what}: {then}")) })
 }
 
-/// Finds a missing boot unit: nothing restarts the cluster after a reboot of its hosts, although its spec requests it.
+/// Finds a missing boot unit: the spec asks for a restart after a reboot of the hosts, but nothing would do it.
 fn missing_boot_unit(context: &ChangeContext) -> Option<Defect> {
     let live = context.live.filter(|live| live["spec"].get("restart").is_some())?;
     let why = "nothing starts it again after a reboot any more; that is set up again";
@@ -291,8 +291,8 @@ pub(crate) fn pip_install_from(environment: Option<&str>, scope: &Scope) -> Opti
     Some((FieldPath::keys(["spec", PIP_INSTALL]), origin))
 }
 
-/// Returns the steps of a change. A replaced scheduler is stopped only if its host reports that another one could start: ports
-/// may be in use.
+/// Returns the steps of a change. Before a scheduler is replaced, its host must report that a new one could start. Ports may be
+/// in use, for example.
 fn change_steps(context: &ChangeContext) -> Vec<Step> {
     let mut steps = workers::change_steps(context, KindId::HostCluster);
     let replaces = context.action == Action::Replace && context.live.is_some();
@@ -326,16 +326,17 @@ fn about(resource: &Resource) -> Vec<String> {
     let restarts = spec.get("restart").map(|_| "started again after a reboot".to_owned());
     let scheduler = &spec["scheduler"];
     let with = if scheduler["protocol"] == TLS { " with TLS" } else { "" };
-    let scheduler = match (scheduler.get(JOB), scheduler["interface"].as_str(), text(&scheduler["host"])) {
-        (Some(_), ..) => format!("scheduler as a job of SLURM{with}"),
-        (None, None, AUTO) => {
-            format!("scheduler on port {} of the login node{with}", count(&scheduler["port"]))
-        }
-        (None, interface, host) => {
-            let at = url_host(interface.unwrap_or(host));
-            format!("scheduler on {at}:{}{with}", count(&scheduler["port"]))
-        }
-    };
+    let scheduler =
+        match (scheduler.get(SLURM_FIELD), scheduler["interface"].as_str(), text(&scheduler["host"])) {
+            (Some(_), ..) => format!("scheduler as a job of SLURM{with}"),
+            (None, None, AUTO) => {
+                format!("scheduler on port {} of the login node{with}", count(&scheduler["port"]))
+            }
+            (None, interface, host) => {
+                let at = url_host(interface.unwrap_or(host));
+                format!("scheduler on {at}:{}{with}", count(&scheduler["port"]))
+            }
+        };
     let parts = [scheduler, workers::about(&spec["worker"])];
     let ends = ends(&resource.body).map(|ends| format!("ends {ends}"));
     parts.into_iter().chain(restarts).chain(ends).collect()
@@ -355,7 +356,7 @@ fn pods(resource: &Resource) -> PodSource {
     PodSource::Known(pods_labelled(Some(api::NAMESPACE), [(CLUSTER_LABEL, object.name.as_str())]))
 }
 
-/// Returns the endpoint: on a host there is no Service, the cluster's object itself has the address.
+/// Returns the endpoint. On a host there is no Service: the status of the cluster's object has the address.
 fn endpoint(resource: &Resource) -> Option<Endpoint> {
     let service = resource.identity.object()?.clone();
     Some(Endpoint { kind: EndpointKind::Scheduler, service })

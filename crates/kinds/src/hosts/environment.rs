@@ -22,21 +22,21 @@ use model::versions::{Skew, Versions, skew};
 /// Seconds: hundreds of megabytes may have to be downloaded.
 const DEADLINE: u32 = 1800;
 
-/// Characters of the digest: the name of the folder.
+/// The number of characters of the digest that are in the name of the folder.
 const DIGEST: usize = 16;
 
 /// Keys that name a file, and the usual name of that file, by which the agent recognizes it.
 pub const FILES: [(&str, &str); 3] =
     [("requirements", "requirements.txt"), ("pyproject", "pyproject.toml"), ("conda", "environment.yml")];
 
-/// The label of the process that installs an environment, and of its log.
+/// The label with the name of the environment on the pod that stands for its installer.
 const INSTALLER_LABEL: &str = "hosts.dask-infra.dev/environment";
 
 /// The lock file of `uv`, beside a `pyproject.toml`.
 pub const LOCK: &str = "uv.lock";
 
 /// Returns true for the usual name of a file of an environment.
-pub fn is_file(name: &str) -> bool {
+pub fn is_usual_name(name: &str) -> bool {
     name == LOCK || FILES.iter().any(|(_, file)| *file == name)
 }
 
@@ -117,12 +117,13 @@ impl Environment {
     pub fn facts(&self, key: &str, owner: &Owner) -> EnvironmentFacts {
         let pip_install = self.pip_install.clone().unwrap_or_default();
         let facts = EnvironmentFacts { key: key.to_owned(), digest: String::new(), pip_install };
-        // What workers install must not come to other stacks.
+        // Packages that workers install must not reach other stacks.
         let alone = self.pip_install.as_ref().map(|_| facts.live_name(owner));
         EnvironmentFacts { digest: self.digest(alone.as_deref()), ..facts }
     }
 
-    /// Returns the digest of an environment. `alone` is an owner to mix into it, so that environments are not shared.
+    /// Returns the digest of an environment. `alone` is the owner of an environment that must not be shared; it changes the
+    /// digest.
     fn digest(&self, alone: Option<&str>) -> String {
         let Self {
             packages,
@@ -136,7 +137,7 @@ impl Environment {
             lifecycle: _,
             texts,
         } = self;
-        // What a file is called makes no other environment.
+        // The name of a file does not matter for the environment.
         let text = match (container, texts.is_empty()) {
             (Some(container), _) => json!([python, container.body()]),
             (None, true) => json!([packages, python, path]),
@@ -206,7 +207,7 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     (Effect::InPlace, made.then_some("a new environment is made, and what runs in the old one is replaced"))
 }
 
-/// Finds an environment that could not be created, or whose Python is gone: it is created again.
+/// Finds an environment that could not be created, or whose Python is missing. The repair creates it again.
 fn find_defect(context: &ChangeContext) -> Option<Defect> {
     let status = &context.live?["status"];
     let why = (status["phase"] == "Failed").then(|| text(&status["message"]))?;
@@ -218,7 +219,7 @@ fn find_defect(context: &ChangeContext) -> Option<Defect> {
 const PIN: &str = "pin these versions (and `python`), which makes it anew on all hosts; for a `path`, install the same versions \
      on each host";
 
-/// Returns its versions on each of its hosts.
+/// Returns the versions of an environment's packages on each host.
 fn by_host(status: &Value) -> Vec<(String, Versions)> {
     let hosts = status["onHosts"].as_object().into_iter().flatten();
     hosts
@@ -260,13 +261,13 @@ fn judged(live: &Value) -> Readiness {
     }
 }
 
-/// Returns the log of its installer, which a host shows as that of a pod.
+/// Returns the pod that stands for its installer, which has the log.
 fn pods(resource: &Resource) -> PodSource {
     let Identity::Object(object) = &resource.identity else { return PodSource::None };
     PodSource::Known(pods_labelled(Some(api::NAMESPACE), [(INSTALLER_LABEL, object.name.as_str())]))
 }
 
-/// Returns why a deleted environment still exists, if a host cannot remove its folder.
+/// Returns why a host cannot remove the folder of a deleted environment, if it reports so.
 pub fn deletion_error(live: &Value) -> Option<&str> {
     let status = &live["status"];
     (live["kind"] == "Environment" && status["phase"] == "Stuck").then(|| text(&status["message"]))
@@ -350,7 +351,8 @@ mod tests {
         };
         assert_eq!(file(Some("a.txt"), "dask\n"), file(Some("b.txt"), "dask\n"));
         assert_ne!(file(Some("a.txt"), "dask\n"), file(Some("a.txt"), "dask==1\n"));
-        // What workers install is no part of it, but that they do: then it is this stack's alone.
+        // The list of packages in `pip_install` is not part of the digest, only whether there is one: then the environment
+        // belongs to this stack only.
         let owner = |id: &str| Owner { id: id.into(), ..Owner::default() };
         let facts = |pip_install: Option<&[&str]>, id: &str| {
             let pip_install = pip_install.map(|some| some.iter().map(|one| (*one).to_owned()).collect());

@@ -1,4 +1,4 @@
-//! Groups of workers beside the default one of a Dask cluster on a host.
+//! Further groups of workers of a Dask cluster on a host.
 
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ pub const KIND: Kind = Kind {
     plan_summary: |resource| vec![workers::about(&resource.body["spec"]["worker"])],
     pods,
     scale_target: workers::scaled,
-    rolling_effect: workers::ROLLING,
+    rolling_effect: workers::RESTART_EFFECT,
     retires_gracefully: true,
     address: |object| address_in("dask_cluster", object),
     ..Kind::DEFAULT
@@ -86,8 +86,8 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     if FieldPath::keys(["spec", "cluster"]).contains(path) {
         return (Effect::Replace, Some("a group belongs to the cluster it was created for"));
     }
-    // What is left is the environment.
-    let rolls = (Effect::Rolling, Some(workers::ROLLS));
+    // The remaining field is the environment.
+    let rolls = (Effect::Rolling, Some(workers::RESTART_NOTE));
     workers::effect(path).unwrap_or(rolls)
 }
 

@@ -22,7 +22,7 @@ use model::resource::{
 
 /// Seconds until the program runs: its scheduler comes before it, and importing Dask takes up to ten on a busy machine.
 const START_TIMEOUT: u32 = 300;
-/// As for a job of the Dask operator.
+/// Seconds for which an apply follows a job that sets no timeout, as for jobs of the Dask operator.
 const DEFAULT_JOB_TIMEOUT: u32 = 3600;
 
 pub const KIND: Kind = Kind {
@@ -47,7 +47,7 @@ pub const KIND: Kind = Kind {
 /// States of a job, named as by the Dask operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Its program has not begun, or runs.
+    /// Its program has not started or is running.
     Runs,
     Successful,
     Failed,
@@ -142,8 +142,8 @@ fn own_cluster(section: &DaskJob, like: Option<&DaskCluster>, environment: Optio
     }
 }
 
-/// Returns the provenance of the fields. Values of other sections are not part of the job's own text: more hosts, another
-/// partition or other packages do not run it again.
+/// Returns the provenance of the fields. Values from other sections are not part of the job's own text: more hosts, another
+/// partition or other packages do not rerun it.
 fn provenance(
     origin: &FieldPath,
     section: &DaskJob,
@@ -204,7 +204,7 @@ fn change_steps(context: &ChangeContext) -> Vec<Step> {
     job::follow(context, KindId::HostJob, (None, START_TIMEOUT), runner)
 }
 
-/// Finds processes without a running agent, and workers that ended while the program runs.
+/// Finds a job that no agent process follows, and workers that ended while the program runs.
 fn find_defect(context: &ChangeContext) -> Option<Defect> {
     let live = context.live?;
     let status = live.get("status").filter(|status| status["converging"] == false)?;
@@ -349,7 +349,7 @@ pub fn is_program(pod: &Value) -> bool {
     pod["metadata"]["labels"][COMPONENT_LABEL] == "job-runner"
 }
 
-/// Returns why a program does not run any more: it failed, and runs again only on request.
+/// Returns the cause for a program that has failed: it runs again only on request.
 pub fn ended(pod: &Value, log: Option<String>, program: &str, address: &Address) -> Cause {
     let code = PodState(pod).containers().find_map(ContainerState::exit_code);
     let message = text(&pod["status"]["message"]);

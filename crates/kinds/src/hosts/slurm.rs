@@ -1,8 +1,8 @@
-//! Descriptions of SLURM's queue for processes that are its jobs.
+//! Descriptions of the state of SLURM jobs.
 //!
-//! Where the scheduler is a job, workers are submitted when it answers, and not together with it by `--dependency=after:JOB`: such
-//! a worker starts with the scheduler's job, not when the scheduler listens. A scheduler that fails meanwhile would leave
-//! workers that hold nodes and wait for a file.
+//! If the scheduler is a job, workers are submitted once it answers. They are not submitted with it by `--dependency=after:JOB`:
+//! such workers start with the scheduler's job, before it listens. If the scheduler then failed, they would hold nodes while
+//! waiting for a file.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -15,7 +15,7 @@ use model::resource::{Queued, Readiness};
 
 /// A reason why a job waits.
 struct Reason {
-    /// The beginning of SLURM's word for it.
+    /// The prefix of SLURM's reason code.
     word: &'static str,
     what: &'static str,
     cure: &'static str,
@@ -25,7 +25,7 @@ const fn because(word: &'static str, what: &'static str, cure: &'static str) -> 
     Reason { word, what, cure }
 }
 
-/// Reasons for which a job of SLURM never starts. The agent keeps running workers while other jobs wait for one of them.
+/// Reason codes of jobs that never start. While jobs wait for such a reason, the agent does not replace running workers.
 static NEVER: LazyLock<Vec<&str>> = LazyLock::new(|| {
     serde_json::from_str(include_str!("../../../model/src/never_start.json")).expect("a list of words")
 });
@@ -39,7 +39,7 @@ impl Reason {
 const WAIT: &str = "wait, or ask for less: fewer workers, less `cpu` and `memory`, a shorter `time_limit`";
 const SMALLER: &str = "ask for less of it, or name another `partition` or `qos`";
 
-/// SLURM's words for reasons; the first that matches counts. Source: squeue(1), JOB REASON CODES, of 22.05 to 25.05.
+/// SLURM's reason codes; the first row that matches counts. Source: squeue(1), JOB REASON CODES, of 22.05 to 25.05.
 const REASONS: &[Reason] = &[
     because("None", "SLURM has not looked at it yet", "wait"),
     because("Resources", "no nodes are free", WAIT),
@@ -172,7 +172,7 @@ fn counts(tree: &Value) -> BTreeMap<&str, u64> {
     tree.as_object().into_iter().flatten().map(|(word, number)| (word.as_str(), count(number))).collect()
 }
 
-/// Returns the readiness of a group whose jobs wait; `None` when none waits.
+/// Returns the readiness of a group with waiting jobs; `None` if no job waits.
 pub(crate) fn readiness(queue: &Value) -> Option<Readiness> {
     let waiting = counts(&queue["waiting"]);
     for (word, number) in &waiting {

@@ -26,8 +26,8 @@ use model::resource::{Await, Effect, Facts, KindId, Readiness, Resource, Step};
 /// Seconds: importing Dask takes up to ten on a busy machine, for each process.
 const DEADLINE: u32 = 600;
 
-/// The effect on the workers of a rolling change.
-pub(crate) const ROLLING: &str = "workers are restarted";
+/// The effect of a rolling change on workers, as plans state it.
+pub(crate) const RESTART_EFFECT: &str = "workers are restarted";
 
 /// Returns `spec.worker`.
 pub(crate) fn body(
@@ -77,7 +77,7 @@ pub(crate) fn body(
     worker
 }
 
-/// Returns the limits of a process: a thread for each CPU, and memory.
+/// Returns the limits of a process: its threads (one per CPU) and its memory in bytes.
 pub(crate) fn limits(keys: &PodKeys) -> Value {
     let mut limits = json!({ "threads": keys.cpu.as_deref().and_then(threads_of).unwrap_or(1) });
     if let Some(bytes) = keys.memory.as_deref().and_then(whole) {
@@ -86,7 +86,7 @@ pub(crate) fn limits(keys: &PodKeys) -> Value {
     limits
 }
 
-/// Returns a quantity of the file, rounded up to a whole number.
+/// Returns a quantity as a whole number, rounded up.
 fn whole(text: &str) -> Option<u64> {
     u64::try_from(Quantity::parse(text)?.whole()).ok()
 }
@@ -99,7 +99,7 @@ pub fn threads_of(cpu: &str) -> Option<u64> {
 /// Adds the SLURM options if workers are SLURM jobs.
 pub(crate) fn add_slurm_options(worker: &mut Value, own: Option<&SlurmKeys>, scope: &Scope) {
     let Some(base) = &scope.slurm else { return };
-    worker["slurm"] = own.unwrap_or(&SlurmKeys::default()).over(base).of(worker);
+    worker["slurm"] = own.unwrap_or(&SlurmKeys::default()).over(base).worker_options(worker);
 }
 
 /// Returns the hosts that a section names, in their order; all if it names none.
@@ -113,7 +113,7 @@ pub(crate) fn dependencies(environment: Option<&str>, scope: &Scope) -> Vec<Addr
     scope.environment(environment).map(|facts| Address::of("environment", &facts.key)).into_iter().collect()
 }
 
-/// Returns the variables that the file sets as text; the rules refuse others on hosts.
+/// Returns the variables that have a text as their value; rules of the stack refuse references to Secrets on hosts.
 pub(crate) fn variables(env: &Env) -> Value {
     env.iter().filter_map(|(name, value)| Some((name.clone(), json!(value.text()?)))).collect()
 }
@@ -130,7 +130,7 @@ pub(crate) fn add_secret_refs(to: &mut Value, env: &Env, scope: &Scope) {
     }
 }
 
-/// Returns the Secret that processes with these variables need, which is written first.
+/// Returns the address of the Secret that processes with these variables need, if any.
 pub(crate) fn secret_dependency<'e>(
     envs: impl IntoIterator<Item = &'e Env>,
     scope: &Scope,
@@ -181,7 +181,7 @@ pub(crate) fn effect(path: &FieldPath) -> Option<(Effect, Option<&'static str>)>
         return Some((Effect::InPlace, None));
     }
     let worker = FieldPath::keys(["spec", "worker"]).contains(path);
-    worker.then_some((Effect::Rolling, Some(ROLLS)))
+    worker.then_some((Effect::Rolling, Some(RESTART_NOTE)))
 }
 
 /// Returns the effect of changing the hosts; `None` for other fields.
@@ -191,14 +191,14 @@ pub(crate) fn hosts_effect(path: &FieldPath) -> Option<(Effect, Option<&'static 
     hosts.iter().any(|hosts| hosts.contains(path)).then_some((Effect::InPlace, Some(does)))
 }
 
-/// The effect on workers of a change of their settings.
-pub(crate) const ROLLS: &str = "its workers are retired and started again, half of them at a time; what the only worker of \
+/// The note on changes that restart workers: how they restart, and what is lost.
+pub(crate) const RESTART_NOTE: &str = "its workers are retired and started again, half of them at a time; what the only worker of \
      a Dask cluster holds in memory is lost";
 
 /// The text of a wait for a scheduler that installs packages and does not answer meanwhile.
 pub(crate) const INSTALLS: &str = "the packages of `pip_install` are being installed";
 
-/// The remedy for different versions.
+/// The remedy for versions that do not work together.
 const SAME_VERSIONS: &str = "use one environment for scheduler and workers, with versions that are pinned; `--replace` of the Dask \
      cluster restarts what was started before its packages changed";
 
@@ -209,7 +209,7 @@ pub(crate) fn change_steps(context: &ChangeContext, kind: KindId) -> Vec<Step> {
     object_change_steps(context, kind, facts, DEADLINE)
 }
 
-/// Finds processes that have ended: they are started again.
+/// Finds processes that have ended. The repair starts them again.
 pub(crate) fn find_defect(context: &ChangeContext) -> Option<Defect> {
     let live = context.live?;
     let status = live.get("status").filter(|status| status["converging"] == false)?;
@@ -288,7 +288,7 @@ fn judged(wait: &Await, live: &Value) -> Readiness {
         return Readiness::progressing(adaptive::SILENT);
     }
     match slurm::readiness(&status["queue"]) {
-        // Those that can never start may be on their way out.
+        // While converging, jobs that can never start may be about to be removed.
         Some(Readiness::Failed(why)) if converging => return Readiness::progressing(why),
         Some(waits) => return waits,
         None => {}
@@ -311,15 +311,15 @@ fn judged(wait: &Await, live: &Value) -> Readiness {
     unlike(status)
 }
 
-/// Returns failed for versions that do not work together. Versions of an environment that is no longer desired may still be on
-/// hosts that are being changed.
+/// Returns failed for versions that do not work together. While hosts are being changed they may still have an earlier
+/// environment, so versions may differ then.
 fn version_mismatch(status: &Value) -> Option<Readiness> {
     let skew = text(&status["skew"]);
     let said = !skew.is_empty() && status["converging"] != true;
     said.then(|| Readiness::Failed(format!("versions that do not work together: {skew}; {SAME_VERSIONS}")))
 }
 
-/// Returns the readiness of a cluster whose processes run: versions may differ.
+/// Returns the readiness of a cluster whose processes run: impaired if versions differ that may still work together.
 fn unlike(status: &Value) -> Readiness {
     match text(&status["unlike"]) {
         "" => Readiness::Ready,
@@ -327,7 +327,7 @@ fn unlike(status: &Value) -> Readiness {
     }
 }
 
-/// Returns the cause for a process that has ended: its log says more.
+/// Returns the cause for a process that has ended, with the end of its log.
 pub fn ended(log: Option<String>, program: &str) -> Cause {
     let said = log.map(|log| format!("the end of its log:\n{log}"));
     why::cause("ended", "it ended", said, vec![format!("`{program} apply` starts it again")])
@@ -368,14 +368,14 @@ pub(crate) fn status_line(live: &Value) -> StatusLine {
     StatusLine { line: said.join(", "), facts, ..StatusLine::default() }
 }
 
-/// Returns the owner of the number: the file or the adapter. `KubeCluster` cannot scale it.
+/// Returns how the number of workers is scaled: the owner is the file or the adapter.
 pub(crate) fn scaled(resource: &Resource, _: &[Resource]) -> Option<ScaleTarget> {
     let path = api::replicas_path();
     let origin = resource.origin_of(&path);
     let file = || {
         path.find(&resource.body).and_then(Value::as_u64).map_or(ReplicaOwner::Unmanaged, ReplicaOwner::File)
     };
-    let number = adaptive::number(resource).unwrap_or_else(file);
+    let number = adaptive::replica_owner(resource).unwrap_or_else(file);
     Some(ScaleTarget { path, origin, unit: "workers", replica_owner: number })
 }
 

@@ -1,4 +1,4 @@
-//! Objects from YAML, of files or charts, and the kinds that they may have.
+//! Objects from YAML, of manifests or charts, and the kinds that they can have.
 
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ pub struct Bundle<'a> {
     pub namespace: Option<&'a str>,
     /// The objects of the files, in their order.
     pub objects: &'a [Value],
-    /// CRDs that are installed outside of the stack.
+    /// CRDs that are installed outside the stack, to check objects of their kinds.
     pub known: &'a [Value],
     /// True if deletion and replacement are refused.
     pub protect: bool,
@@ -27,7 +27,7 @@ pub struct Bundle<'a> {
     pub depends_on: &'a [String],
     /// The treatment of hooks, if the objects are a chart's.
     pub hooks: Option<Hooks>,
-    /// Further namespaces in which a chart may create objects.
+    /// Namespaces besides the release's own in which a chart may create objects.
     pub other_namespaces: &'a [String],
 }
 
@@ -47,14 +47,14 @@ impl<'a> Bundle<'a> {
         self.hooks.is_some()
     }
 
-    /// Returns its objects that are applied, in the order of the files.
+    /// Returns the objects that are applied, in the order of the files.
     pub fn objects(self) -> impl Iterator<Item = Object<'a>> {
         self.all().filter(|object| {
             !matches!(object.placement(), HookPlacement::LeftOut | HookPlacement::Refused(_))
         })
     }
 
-    /// Returns all objects, including hooks that have no place in a stack.
+    /// Returns all objects, including hooks that a stack does not apply.
     pub fn all(self) -> impl Iterator<Item = Object<'a>> {
         self.objects.iter().enumerate().map(move |(index, value)| Object { bundle: self, index, value })
     }
@@ -79,12 +79,12 @@ impl<'a> Object<'a> {
         keys.chain([Segment::Index(self.index)]).collect()
     }
 
-    /// Returns when it is applied, if at all. An object of a manifest is no hook.
+    /// Returns its position in the order of an apply. An object of a manifest is never a hook.
     pub fn placement(&self) -> HookPlacement<'a> {
         self.bundle.hooks.map_or(HookPlacement::Plain, |hooks| hooks::placement(self.value, hooks))
     }
 
-    /// Returns both parts of `apps/v1`.
+    /// Returns the group and version of its kind.
     pub fn group_version(&self) -> (&'a str, &'a str) {
         group_version(text(&self.value["apiVersion"]))
     }
@@ -145,7 +145,7 @@ impl<'a> Kinds<'a> {
         Self { custom: custom.collect() }
     }
 
-    /// Returns a kind as a CRD in the files describes it.
+    /// Returns a kind that a CRD in the files defines.
     pub(crate) fn custom(&self, group: &str, version: &str, kind: &str) -> Option<&Custom<'a>> {
         let same = |custom: &&Custom<'_>| {
             let Api { group: of, version: at, kind: name, .. } = &custom.api;

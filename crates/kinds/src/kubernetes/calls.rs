@@ -25,7 +25,7 @@ fn applied(path: String, manager: &str, body: Value, force: &str) -> Call {
     }
 }
 
-/// The resourceVersion that no live object has: an apply with it fails if the object exists.
+/// A resourceVersion that no live object has. An apply with it fails if the object exists.
 pub const ABSENT: &str = "1";
 
 /// Returns the apply that creates an object: its resourceVersion fails if the object exists. Source: seen on kube-apiserver 1.36;
@@ -36,13 +36,13 @@ pub(crate) fn create_call(object: &ObjectId, owner: &Owner, body: &Value) -> Cal
     apply_call(object, owner, body, false)
 }
 
-/// Returns the dry run of a replacement, for as long as the object to replace still exists. Nothing is written.
+/// Returns a dry run of the apply that will replace an object, to be sent while the old object still exists. It writes nothing.
 pub(crate) fn dry_run_call(object: &ObjectId, owner: &Owner, body: &Value) -> Call {
     applied(object.path(), &owner.field_manager(), body.clone(), "&force=true&dryRun=All")
 }
 
-/// Returns the apply that changes the object that the plan saw and no other. A change that reverts manual edits, or adopts
-/// fields, is forced, and then the object must be unchanged since the plan.
+/// Returns the apply that updates exactly the object (the uid) that the plan read. A change that reverts manual edits or adopts
+/// fields is forced; then it also requires that the object is unchanged since the plan.
 fn update_call(context: &ChangeContext, object: &ObjectId) -> Call {
     let mut body = context.body().clone();
     let live = context.live.unwrap_or(&Value::Null);
@@ -55,7 +55,7 @@ fn update_call(context: &ChangeContext, object: &ObjectId) -> Call {
     apply_call(object, context.owner, body, drifted || takes_back(context))
 }
 
-/// Returns true if the file sets fields again that were create-only before.
+/// Returns true if the file sets fields that were create-only before.
 fn takes_back(context: &ChangeContext) -> bool {
     let manager = context.owner.initial_manager();
     let entries = context.live.and_then(|live| live["metadata"]["managedFields"].as_array());
@@ -64,8 +64,8 @@ fn takes_back(context: &ChangeContext) -> bool {
         && entries.into_iter().flatten().any(ours)
 }
 
-/// Applies create-only fields under the `:initial` field manager, so that they keep their values. Without fields it
-/// releases all of them.
+/// Returns the apply of create-only fields by the `:initial` field manager, which keeps their values. Without fields it releases
+/// all of them.
 fn initial_call(object: &ObjectId, context: &ChangeContext, fields: &Value) -> Call {
     let mut body = fields.as_object().cloned().unwrap_or_default();
     for key in ["apiVersion", "kind"] {
@@ -80,9 +80,10 @@ fn initial_call(object: &ObjectId, context: &ChangeContext, fields: &Value) -> C
     applied(object.path(), &owner, Value::Object(body), "")
 }
 
-/// Returns the steps that create an object with create-only fields. One apply sets everything first, so that no default of its
-/// CRD acts; then a second field manager applies those fields, and the first releases them: they keep their values. Source: seen
-/// on kube-apiserver 1.36: a field that its last owner releases returns to its default, and the operator acts on that.
+/// Returns the steps that create an object with create-only fields. First, one apply sets all fields, so that the CRD's defaults
+/// are not used. Then a second field manager applies the create-only fields. Last, the first manager releases them; they keep
+/// their values. Source: seen on kube-apiserver 1.36: a field that its last owner releases returns to its default, and the
+/// operator would react to that.
 fn create_steps(object: &ObjectId, context: &ChangeContext) -> Vec<Step> {
     let create_only = context.resource.map_or(&Value::Null, |resource| &resource.create_only);
     if create_only.is_null() {
@@ -97,8 +98,8 @@ fn create_steps(object: &ObjectId, context: &ChangeContext) -> Vec<Step> {
     ]
 }
 
-/// Returns the steps that change an object. Fields that become create-only get a second owner first, at their live value; fields
-/// that the file sets again lose theirs afterwards.
+/// Returns the steps that change an object. Fields that become create-only first get a second owner with their live value. Fields
+/// that the file sets again lose that owner afterwards.
 fn update_steps(object: &ObjectId, context: &ChangeContext) -> Vec<Step> {
     let create_only = context.resource.map_or(&Value::Null, |resource| &resource.create_only);
     let mut left = Value::Null;
@@ -125,7 +126,7 @@ fn nested(path: &FieldPath, value: &Value) -> Value {
     })
 }
 
-/// Merges a tree into another; values of the second win.
+/// Merges `patch` into `target`; values of `patch` win.
 fn merge(target: &mut Value, patch: &Value) {
     match (target, patch) {
         (Value::Object(target), Value::Object(patch)) => {
@@ -137,13 +138,13 @@ fn merge(target: &mut Value, patch: &Value) {
     }
 }
 
-/// Returns the call that writes a resource's replica count, whoever owns it, and becomes the owner of nothing else. It is no
-/// server-side apply: kube-apiserver 1.36 answers 500 to one of the Scale of a custom resource (seen).
+/// Returns the call that writes a resource's replica count, whoever owns it, and takes ownership of nothing else. It is not a
+/// server-side apply: kube-apiserver 1.36 answers 500 to an apply of the Scale of a custom resource (seen).
 pub(crate) fn scale_call(object: &ObjectId, owner: &Owner, replicas: Value) -> Call {
     scale_call_as(object, &owner.field_manager(), replicas)
 }
 
-/// Returns the call of `scale_call` under the name of another field manager.
+/// Returns the call of [`scale_call`] with another field manager.
 pub fn scale_call_as(object: &ObjectId, manager: &str, replicas: Value) -> Call {
     let body = json!({
         "apiVersion": "autoscaling/v1",
@@ -155,14 +156,14 @@ pub fn scale_call_as(object: &ObjectId, manager: &str, replicas: Value) -> Call 
     Call { method: Method::Put, ..call }
 }
 
-/// Returns the call that makes an operator repeat its first reaction to an object: the body has the status that it acts on, of a
+/// Returns the call that makes an operator handle an object as if it were new. `body` has the status that triggers this, for a
 /// kind without a status subresource.
 pub(crate) fn repair_call(object: &ObjectId, owner: &Owner, body: Value) -> Call {
     applied(object.path(), &format!("{}:mend", owner.field_manager()), body, "&force=true")
 }
 
-/// Returns an apply of only the name: the field manager loses every field, and fields that others apply as well stay. Source:
-/// apimachinery, `managedfields/internal/stripmeta.go`: a manager without fields loses its entry.
+/// Returns an apply that contains only the object's name. The field manager loses every field; fields that another manager
+/// applies, too, stay. Source: apimachinery, `managedfields/internal/stripmeta.go`: a manager without fields loses its entry.
 fn release_call(context: &ChangeContext, object: &ObjectId) -> Call {
     let live = context.live.unwrap_or(&Value::Null);
     let mut metadata = json!({ "name": object.name, "uid": live["metadata"]["uid"] });
@@ -178,7 +179,7 @@ fn release_call(context: &ChangeContext, object: &ObjectId) -> Call {
     apply_call(object, context.owner, body, false)
 }
 
-/// Returns the delete of the object that the plan saw and no other.
+/// Returns the delete of exactly the object (the uid) that the plan read.
 pub(crate) fn delete_call(object: &ObjectId, live: &Value) -> Call {
     let mut body = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background" });
     if let Some(uid) = live["metadata"]["uid"].as_str() {
@@ -193,7 +194,7 @@ pub(crate) fn delete_call(object: &ObjectId, live: &Value) -> Call {
     }
 }
 
-/// Returns the steps of nearly all Kubernetes kinds; `facts` are for the readiness function.
+/// Returns the steps of a change for nearly all Kubernetes kinds; `facts` are passed to the readiness function.
 pub(crate) fn object_change_steps(
     context: &ChangeContext,
     kind: KindId,
@@ -206,11 +207,11 @@ pub(crate) fn object_change_steps(
         Step::Await(Await { kind, identity, until, facts, deadline })
     };
     let delete = || Step::Call(delete_call(object, context.live.unwrap_or(&Value::Null)));
-    // What is made once is noted, so that its absence can be told from one that nobody meant.
+    // An object that is created only once is recorded, so that its later absence is not mistaken for an accidental deletion.
     let once = context.resource.filter(|resource| matches!(resource.recreation, Recreation::Once { .. }));
     let note = || once.map(|resource| Step::RecordCompletion { digest: once_digest::digest(resource) });
     let steps = |before: Vec<Step>, middle: Vec<Step>, until| {
-        // Noted as soon as it is made: what happens while it is waited for does not make it once more.
+        // Recorded right after creation, so that an interruption of the wait does not create it again.
         before.into_iter().chain(middle).chain(note()).chain([wait(until)]).collect()
     };
     match context.action {

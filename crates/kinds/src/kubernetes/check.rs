@@ -1,4 +1,4 @@
-//! Checks: actions that must succeed before others start. Only a line in the record remains of them.
+//! Checks: actions that must succeed before other changes start. Only their completion in the record remains.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -115,7 +115,7 @@ impl CheckRun {
         }
     }
 
-    /// Returns true for a check of the GPUs of a pool, in a Pod of its own, before anything else runs there.
+    /// Returns true for a check that tests the GPUs of a pool in its own Pod, before anything else runs there.
     pub fn is_of_pool(self) -> bool {
         matches!(self, Self::CudaVectoradd | Self::Cudf)
     }
@@ -135,8 +135,8 @@ impl Check {
     }
 }
 
-/// Returns the resource of `[check.KEY]`. The body is the pod to run. Its name holds a digest of its text: a pod that an
-/// interrupted apply left behind is either the same one or another.
+/// Returns the resource of `[check.KEY]`. The body is the pod to run. Its name contains a digest of its text, so a pod with the
+/// same name that an interrupted apply left behind runs the same check.
 pub fn lower(key: &str, section: &Check, scope: &Scope) -> Resource {
     let Check { run, pool, machines, namespace, cluster, image, min: _, depends_on: named } = section;
     let namespace = namespace.as_deref().unwrap_or("default");
@@ -204,7 +204,7 @@ pub fn lower(key: &str, section: &Check, scope: &Scope) -> Resource {
     }
 }
 
-/// Puts a pod on a node pool; it tolerates the taint of GPUs already.
+/// Makes a pod run on a node pool. The pod already tolerates the taint of GPU nodes.
 fn on_pool(spec: &mut Value, pool: &PoolFacts) {
     spec["nodeSelector"] = json!({ POOL_LABEL: pool.name });
     for taint in pool.taints.iter().filter(|taint| taint.key != "nvidia.com/gpu") {
@@ -261,7 +261,7 @@ fn cudf(image: &str, scope: &Scope) -> Value {
     on_gpu(container)
 }
 
-/// Returns a pod whose container gets a GPU.
+/// Returns a PodSpec whose container requests a GPU.
 fn on_gpu(mut container: Value) -> Value {
     container["resources"] = json!({ "limits": { "nvidia.com/gpu": "1" } });
     json!({
@@ -302,13 +302,13 @@ pub fn pod(body: &Value) -> ObjectId {
     }
 }
 
-/// Returns the address of a check's pod that an interrupted apply left behind.
+/// Returns the address of a pod that an interrupted apply of a check left behind.
 pub fn address_of(check: &Address, pod: &ObjectId) -> Address {
     Address::object(check.as_str(), &pod.gvk.kind, pod.namespace.as_deref(), &pod.name)
 }
 
-/// Returns true for such a pod. It has no data of anybody.
-pub fn is_pod(identity: &Identity, address: &Address) -> bool {
+/// Returns true for the pod of a check that an interrupted apply left behind. Deleting it loses no data.
+pub fn is_leftover_pod(identity: &Identity, address: &Address) -> bool {
     let pod = matches!(identity, Identity::Object(object) if object.gvk.kind == "Pod");
     pod && address.as_str().contains('/')
         && address.section().split('.').next() == Some(KindId::Check.as_str())
@@ -325,8 +325,8 @@ fn change_steps(context: &ChangeContext) -> Vec<Step> {
         let (identity, kind) = (Identity::Object(pod.clone()), KindId::Check);
         Step::Await(Await { kind, identity, until, facts: Facts::None, deadline: DEADLINE })
     };
-    // The same text is the same pod: apply takes one that an interrupted apply left behind for this one and
-    // reads it to its end. It is not applied again, as little of a pod may change after it was made.
+    // Equal text means the same pod: apply adopts the pod that an interrupted apply left behind, and reads its log to the end. It
+    // does not apply the pod again, because few fields of a pod can change after creation.
     let create = create_call(&pod, context.owner, body);
     let expect = dask_check::passed(body).unwrap_or(PASSED);
     let delete = Call {

@@ -1,9 +1,9 @@
-//! Kubernetes objects that are ready as soon as they exist or when their conditions say so; CRDs and Services.
+//! Kubernetes objects that are ready as soon as they exist, or once their conditions say so. Also CRDs and Services.
 
 use serde_json::Value;
 
 use crate::json::text;
-use crate::kind::{ChangeContext, Compare, DeletionBlocker, Kind, PodSource, address_in, unnamed};
+use crate::kind::{ChangeContext, Compare, DeletionBlocker, Kind, PodSource, address_by_name, address_in};
 use crate::kubernetes::calls::object_change_steps;
 use crate::kubernetes::object::{condition, object_schema};
 use crate::kubernetes::{conditions, endpoint, pods};
@@ -26,8 +26,8 @@ pub const GENERIC: Kind = Kind {
     rank: 30,
     compare: Compare::Kubernetes(|_| (Effect::InPlace, None)),
     change_steps: |context| {
-        // What a controller that we do not know works on may be an image to pull, or capacity to wait for.
-        // Kueue handles its queues within seconds.
+        // An unknown controller may need long, for example to pull an image or to wait for capacity. Kueue handles its queues
+        // within seconds.
         let known = object_schema(context.identity).is_some() || conditions::is_of_queues(context.body());
         object_change_steps(
             context,
@@ -39,7 +39,7 @@ pub const GENERIC: Kind = Kind {
     readiness: |_, found| Ok(conditions::readiness(found.own_object())),
     shared: true,
     pods: replica_set_pods,
-    uses_kubernetes_name: true,
+    shown_by_kubernetes_kind: true,
     ..Kind::DEFAULT
 };
 
@@ -50,7 +50,7 @@ pub const BINDING: Kind = Kind {
     change_steps: |context| plain(context, KindId::Binding),
     readiness: |_, found| Ok(exists(found.own_object())),
     shared: true,
-    uses_kubernetes_name: true,
+    shown_by_kubernetes_kind: true,
     ..Kind::DEFAULT
 };
 
@@ -74,9 +74,9 @@ pub const CRD: Kind = Kind {
     shared: true,
     address: |object| match object.name.ends_with(DASK_GROUP) {
         true => address_in(DASK_OPERATOR, object),
-        false => unnamed(object),
+        false => address_by_name(object),
     },
-    uses_kubernetes_name: true,
+    shown_by_kubernetes_kind: true,
     ..Kind::DEFAULT
 };
 
@@ -92,7 +92,7 @@ fn crd_change_steps(context: &ChangeContext) -> Vec<Step> {
     object_change_steps(context, KindId::Crd, Facts::None, deadline)
 }
 
-/// Returns the pods of a ReplicaSet: other generic kinds have none.
+/// Returns the pods of a ReplicaSet; other generic kinds have no pods.
 fn replica_set_pods(resource: &Resource) -> PodSource {
     match &resource.identity {
         Identity::Object(object) if object.gvk.group == "apps" && object.gvk.kind == "ReplicaSet" => {
@@ -155,7 +155,8 @@ fn service_ready(service: &Value) -> Readiness {
     Readiness::Ready
 }
 
-/// Returns the readiness from both conditions, as kubectl and kapp do: names that collide are never accepted.
+/// Returns the readiness from the conditions `Established` and `NamesAccepted`, as kubectl and kapp do. Names that collide are
+/// never accepted.
 fn crd_ready(crd: &Value) -> Readiness {
     if let Some(names) = condition(crd, "NamesAccepted")
         && names["status"] == "False"

@@ -1,4 +1,4 @@
-//! Readiness of objects of which only their own status is known: the conditions that controllers agree on. Source:
+//! Readiness of kinds that this program knows only by their status: the conditions that controllers commonly use. Source:
 //! kubernetes-sigs/cli-utils, `pkg/kstatus/README.md`; the Kubernetes API conventions on `status.conditions`.
 
 use serde_json::Value;
@@ -7,11 +7,13 @@ use crate::json::{count, text};
 use crate::kubernetes::object::condition;
 use model::resource::Readiness;
 
-/// Conditions of an object that makes no progress without help.
+/// Types of conditions that mean that an object needs help to make progress.
 const BAD: &[&str] = &["Stalled", "Failed"];
-/// Conditions of an object that works. The first existing one counts: `Available` may be true of an object that is not `Ready`.
+/// Types of conditions that mean that an object is ready. The first one that it has counts: an object that is not `Ready` may be
+/// `Available`.
 const GOOD: &[&str] = &["Ready", "Available", "Succeeded", "Complete"];
-/// The prefix of Kueue's API groups. `Active` of its queues and checks means ready; elsewhere it says only that something is in use.
+/// The prefix of Kueue's API groups. For its queues and checks `Active` means ready; other APIs use it for objects that are in
+/// use.
 const KUEUE: &str = "kueue.x-k8s.io/";
 
 /// Returns the readiness from an object's conditions. Without any it is ready, as nothing else is known.
@@ -57,9 +59,9 @@ pub(crate) fn readiness(object: &Value) -> Readiness {
     }
 }
 
-/// Returns true for a resource of Kueue that always gets the condition `Active`. Until then it is not known whether it can be
-/// used. A check has it from its own controller, which may be another program's.
-/// Source: `UpdateClusterQueueStatus` and `UpdateStatusIfChanged` in `pkg/controller/core` of Kueue 0.15.0.
+/// Returns true for an object of Kueue that always gets the condition `Active`. Without the condition it is unknown if it can be
+/// used. A check's condition is set by its own controller, which may be another program. Source: `UpdateClusterQueueStatus` and
+/// `UpdateStatusIfChanged` in `pkg/controller/core` of Kueue 0.15.0.
 pub(crate) fn is_of_queues(object: &Value) -> bool {
     let controller = &object["spec"]["controllerName"];
     text(&object["apiVersion"]).starts_with(KUEUE)
@@ -70,7 +72,7 @@ pub(crate) fn is_of_queues(object: &Value) -> bool {
         }
 }
 
-/// Returns true for a queue that its own `stopPolicy` keeps from admitting anything.
+/// Returns true for a queue whose `stopPolicy` holds all work.
 fn is_held(queue: &Value) -> bool {
     matches!(text(&queue["spec"]["stopPolicy"]), "Hold" | "HoldAndDrain")
 }

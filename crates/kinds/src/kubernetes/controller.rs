@@ -1,4 +1,4 @@
-//! Resources of a section that installs a controller from its chart or its manifests: the Dask operator, Kueue.
+//! Resources of a section that installs a controller from a chart or manifests: the Dask operator, Kueue.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::section::Lifecycle;
 use model::address::{Address, FieldPath};
 use model::resource::{KindId, Resource};
 
-/// Returns a controller's own namespace, which its chart does not contain, unless another section has it.
+/// Returns the Namespace of a controller, unless another section has it. Charts do not contain it.
 pub fn own_namespace(section: &str, namespace: &str, scope: &Scope) -> Option<Resource> {
     let declared = scope.namespace(namespace).is_some();
     (!declared && namespace != "default").then(|| {
@@ -70,8 +70,8 @@ fn is_webhook(resource: &Resource) -> bool {
     object.is_some_and(|object| object.gvk.group == "admissionregistration.k8s.io")
 }
 
-/// Removes the descriptions of a CRD: with them that of Kueue's Workloads exceeds etcd's limit for one object. The built-in CRDs
-/// have none, too.
+/// Removes the descriptions in a CRD. With them, the CRD of Kueue's Workloads exceeds etcd's limit for an object. The built-in
+/// CRDs have no descriptions either.
 fn without_descriptions(value: &mut Value) {
     match value {
         Value::Object(table) => {

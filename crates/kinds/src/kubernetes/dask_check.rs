@@ -1,4 +1,4 @@
-//! Checks that a client of a Dask cluster runs: that it computes, the speed between its workers, and that they can use their
+//! Checks that run as a client of a Dask cluster: if it computes, how fast its workers exchange data, and if they can use their
 //! GPUs.
 
 use serde_json::{Value, json};
@@ -7,14 +7,14 @@ use crate::json::text;
 use crate::scope::DaskFacts;
 
 /// The annotation that names the Dask cluster whose environment a program on a host uses.
-const CLUSTER: &str = "hosts.dask-infra.dev/cluster";
-/// The annotation that names the host.
-const ON: &str = "hosts.dask-infra.dev/on";
+const CLUSTER_ANNOTATION: &str = "hosts.dask-infra.dev/cluster";
+/// The annotation that names the host on which a program runs.
+const HOST_ANNOTATION: &str = "hosts.dask-infra.dev/on";
 
 /// The variable with the required bytes per second of a connection.
 const MIN_BANDWIDTH: &str = "DASK_INFRA_MIN_BANDWIDTH";
 
-/// A program of a client. It runs in the image or environment of the cluster, so it has the cluster's versions.
+/// A program that is a client of a Dask cluster. It runs in the image or environment of the cluster, so its versions match.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
     /// The container of the check.
@@ -24,7 +24,7 @@ pub struct Program {
     text: &'static str,
 }
 
-/// Includes the text of a program, after the comparison of versions.
+/// Includes the text of a program, with the code that compares versions before it.
 macro_rules! program {
     ($file:literal) => {
         concat!(
@@ -48,11 +48,11 @@ pub const BANDWIDTH: Program =
 pub const VECTORADD: Program =
     Program { name: "cuda-vectoradd", passed: "Test PASSED", text: program!("dask_check/vectoradd.py") };
 
-/// The cuDF check on hosts, where the workers have their environment.
+/// The cuDF check on hosts, which runs on the workers of a Dask cluster.
 pub const CUDF_ON_WORKERS: Program =
     Program { name: CUDF.name, passed: CUDF.passed, text: program!("dask_check/cudf_on_workers.py") };
 
-/// The cuDF check of a pod of its own.
+/// The cuDF check in its own pod.
 pub const CUDF: Program =
     Program { name: "cudf", passed: "cudf: computed", text: include_str!("dask_check/cudf.py") };
 
@@ -71,8 +71,8 @@ fn variables(cluster: &DaskFacts, least: Option<u64>) -> Value {
     json!(variables)
 }
 
-/// Returns the spec of the pod that runs it in a Kubernetes cluster: as `args`, so that the image's entry point prepares the
-/// environment.
+/// Returns the spec of the pod that runs it in a Kubernetes cluster. The program is in `args`, so that the image's entry point
+/// prepares the environment.
 pub fn in_cluster(program: Program, cluster: &DaskFacts, least: Option<u64>) -> Value {
     json!({
         "restartPolicy": "Never",
@@ -85,7 +85,7 @@ pub fn in_cluster(program: Program, cluster: &DaskFacts, least: Option<u64>) -> 
     })
 }
 
-/// Returns the container that runs it in a pod of its own.
+/// Returns the container that runs it in its own pod.
 pub fn container(program: Program, image: &str) -> Value {
     json!({ "name": program.name, "image": image, "args": ["python", "-c", program.text] })
 }
@@ -100,14 +100,14 @@ pub fn on_host(program: Program, cluster: &DaskFacts, least: Option<u64>) -> (Va
             "env": variables(cluster, least),
         }],
     });
-    let mut annotations = json!({ CLUSTER: cluster.name });
+    let mut annotations = json!({ CLUSTER_ANNOTATION: cluster.name });
     if let Some(on) = &cluster.scheduler_host {
-        annotations[ON] = json!(on);
+        annotations[HOST_ANNOTATION] = json!(on);
     }
     (spec, annotations)
 }
 
 /// Returns true if a pod represents a process on a host.
 pub fn is_on_host(pod: &Value) -> bool {
-    pod["metadata"]["annotations"].get(CLUSTER).is_some()
+    pod["metadata"]["annotations"].get(CLUSTER_ANNOTATION).is_some()
 }

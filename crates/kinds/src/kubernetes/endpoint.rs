@@ -1,5 +1,5 @@
-//! Endpoints that `connect` can open: the Service, its ports, and the pod behind them. Values only; `live::forward` carries the
-//! bytes.
+//! Endpoints that `connect` can open: the Service, its ports, and the pod behind them. This module only computes values;
+//! `live::forward` forwards the ports.
 
 use serde_json::Value;
 
@@ -45,7 +45,7 @@ impl PortRole {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodPort {
     Number(u16),
-    /// A name, to be looked up in the pod.
+    /// A port name, to be looked up in the pod.
     Named(String),
 }
 
@@ -54,7 +54,7 @@ pub enum PodPort {
 pub struct PodFound {
     pub namespace: String,
     pub name: String,
-    /// The uid, which tells it from another pod of the same name.
+    /// The uid, which distinguishes it from another pod of the same name.
     pub uid: String,
     /// The image of its first container.
     pub image: String,
@@ -89,8 +89,8 @@ fn ports(service: &Value) -> impl Iterator<Item = &Value> {
     service["spec"]["ports"].as_array().into_iter().flatten()
 }
 
-/// Returns the container port that a port of a Service leads to. The Service's port is found as the operator finds
-/// it, by its name or the Service's own, and else by the usual number.
+/// Returns the container port that a port of a Service leads to. The Service's port is found by its name, as in the operator,
+/// else by the usual number.
 pub fn port(service: &Value, use_for: PortRole) -> Option<PodPort> {
     let own = text(&service["metadata"]["name"]);
     let named = |port: &&Value| port["name"] == use_for.name();
@@ -116,12 +116,12 @@ pub fn pods(service: &Value) -> Option<Query> {
     pods_matching(service["metadata"]["namespace"].as_str(), &service["spec"]["selector"])
 }
 
-/// Returns the pod to connect to. The current one (`current` is its uid) stays while it runs, ready or not; else it is the oldest
-/// ready pod.
+/// Returns the pod to connect to. That is the pod with the uid `current` as long as it runs, ready or not, else the oldest ready
+/// pod.
 ///
 /// # Errors
 ///
-/// There is none; the reason, as far as the pods show it.
+/// Why there is no such pod, as far as the pods show it.
 pub fn choose(list: &Value, desired: &[PodPort], current: Option<&str>) -> Result<PodFound, String> {
     let staying = || {
         PodState::each(list)

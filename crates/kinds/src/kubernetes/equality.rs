@@ -1,6 +1,6 @@
-//! When two values of a Kubernetes object mean the same though they are spelled otherwise. The schema
-//! of a place says which values it takes. Where it says only "text", as the Dask operator's definitions do, the shape of a
-//! pod around the place decides. Everything else is the same only when it is equal: `1` and `1000m` as labels are two labels.
+//! Equality of values in Kubernetes objects that are written differently but mean the same. The schema of a field gives its
+//! format. If the schema only says "string", as in the Dask operator's CRDs, the field's position in a pod gives the format. All
+//! other values are the same only if they are equal: as labels, `1` and `1000m` differ.
 
 use serde_json::{Map, Value, json};
 
@@ -8,29 +8,29 @@ use model::address::{FieldPath, Segment};
 use model::quantity::Quantity;
 use model::schema::{List, Schema, Type};
 
-/// Kinds of values, by the spellings that are equal.
+/// Formats of values, by which spellings are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueFormat {
-    /// A value that has no other spelling.
+    /// A value with a single spelling.
     Plain,
-    /// A Kubernetes quantity: `1`, `"1"` and `"1000m"` are one.
+    /// A Kubernetes quantity: `1`, `"1"` and `"1000m"` are equal.
     Quantity,
-    /// A whole number or text: `80` and `"80"` are one.
+    /// A whole number or text: `80` and `"80"` are equal.
     IntOrString,
-    /// A duration as Go writes it: `1h`, `60m` and `3600s` are one.
+    /// A duration as Go writes it: `1h`, `60m` and `3600s` are equal.
     Duration,
-    /// The value of an environment variable, which is text in the end: `true` and `"true"` are one.
+    /// The value of an environment variable, which is always a string: `true` and `"true"` are equal.
     Text,
 }
 
-/// The pattern that controller-gen gives quantities has this part, whatever its version.
+/// A part of the pattern that every version of controller-gen generates for quantities.
 const QUANTITY_PATTERN: &str = "([KMGTPE]i)|[numkMGTPE]";
-/// The part that patterns of durations have in the Gateway API and in the APIs that copied it.
+/// A part of the pattern of durations in the Gateway API and in APIs that copied it.
 const DURATION_PATTERN: &str = "(h|m|s|ms)";
 
 impl ValueFormat {
-    /// Returns the format of a value at a path of a schema. A value that a schema only calls text may be more by the
-    /// shape around it.
+    /// Returns the format of a value at a path of a schema. A value that the schema only calls a string may have a format by its
+    /// position in a pod.
     pub fn of(schema: Option<&Schema>, path: &FieldPath) -> Self {
         let Some(schema) = schema else { return Self::of_shape(path) };
         let pattern = |part: &str| schema.pattern().is_some_and(|pattern| pattern.contains(part));
@@ -48,7 +48,7 @@ impl ValueFormat {
         }
     }
 
-    /// Returns the format of a value at a path in a pod template.
+    /// Returns the format of a value by its path in a pod template.
     fn of_shape(path: &FieldPath) -> Self {
         let keys =
             |at: usize| path.segments().len().checked_sub(at).and_then(|index| path.segments().get(index));
@@ -104,8 +104,8 @@ pub fn same(want: &Value, live: &Value, format: ValueFormat) -> bool {
     }
 }
 
-/// Returns one spelling for all values that mean the same: two results are equal if [`same`] holds for every leaf. Written-out
-/// defaults and empty lists are left out, as a comparison with the server's object finds no difference for them.
+/// Returns the canonical spelling of a value: two results are equal if [`same`] holds for every leaf. Written-out defaults and
+/// empty lists are left out, as a comparison with the server's object finds no difference for them.
 pub fn canonical(value: &Value, schema: Option<&Schema>) -> Value {
     at(&FieldPath::root(), value, schema, false)
 }
@@ -147,7 +147,7 @@ fn at(path: &FieldPath, value: &Value, schema: Option<&Schema>, in_requirements:
     }
 }
 
-/// Returns the one spelling of a leaf: a quantity in billionths, a duration in nanoseconds.
+/// Returns the canonical spelling of a leaf: a quantity in billionths, a duration in nanoseconds.
 fn spelled(leaf: &Value, format: ValueFormat) -> Value {
     let one = match format {
         ValueFormat::Plain => None,
@@ -240,7 +240,7 @@ mod tests {
 
     use super::*;
 
-    /// Checks that spellings of one row mean the same, and those of two rows never do.
+    /// Checks that spellings in the same row are equal, and spellings in different rows are not.
     fn check(format: ValueFormat, rows: &[&[Value]]) {
         for (index, row) in rows.iter().enumerate() {
             for (other, others) in rows.iter().enumerate() {

@@ -15,13 +15,13 @@ use model::resource::{Queued, Readiness};
 /// The label of flex-start nodes.
 const FLEX_LABEL: &str = "cloud.google.com/gke-flex-start";
 
-/// Returns the names of the flex-start pools among these.
+/// Returns the names of the flex-start pools in `all`.
 pub fn flex_start_pools<'v>(all: impl IntoIterator<Item = (&'v str, &'v Value)>) -> BTreeSet<String> {
     let flex = |(_, pool): &(&str, &Value)| pool["config"]["flexStart"] == true;
     all.into_iter().filter(flex).map(|(name, _)| name.to_owned()).collect()
 }
 
-/// Returns queued for a resource whose pods wait for flex-start nodes, if it is not ready.
+/// Turns the readiness of a resource that is not ready into queued if its pods wait for flex-start nodes.
 pub fn mark_queued(readiness: Readiness, found: &QueryResults, pools: &BTreeSet<String>) -> Readiness {
     match readiness {
         Readiness::Progressing(_) | Readiness::Unhandled(_) | Readiness::Stalled(_) => {

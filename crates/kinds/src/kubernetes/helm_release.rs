@@ -169,8 +169,8 @@ impl HelmRelease {
     }
 }
 
-/// Adds the provenance of the fields that people change most, in objects of a chart with the values of `dask/dask`: those of a
-/// group or of the scheduler. Other fields come from the chart's own line.
+/// Adds the provenance of the most frequently changed fields in objects of a chart with the values of `dask/dask`: fields of a
+/// group or of the scheduler. The origin of all other fields is the chart's own line.
 pub fn add_provenance(sections: &BTreeMap<String, HelmRelease>, resources: &mut [Resource]) {
     for (key, section) in sections {
         let groups = section.worker_groups(key).into_iter();
@@ -223,7 +223,7 @@ pub fn groups_meant<'a>(
     all.filter(|(key, group)| address(key, &group.name).ends_with(typed)).collect()
 }
 
-/// The value with the groups of workers beside the first.
+/// The chart value with the groups of workers besides the first.
 pub const GROUPS: &str = "additional_worker_groups";
 
 /// A group of workers that a chart rendered.

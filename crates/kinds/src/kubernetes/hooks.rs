@@ -37,14 +37,14 @@ impl Hooks {
 /// Positions of a chart's object in the order of an apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HookPlacement<'a> {
-    /// It is no hook.
+    /// It is not a hook.
     Plain,
-    /// Before objects that are no hooks, in the order of the weights.
+    /// Before objects that are not hooks, in the order of the weights.
     Before(i64),
-    /// After objects that are no hooks, in the order of the weights.
+    /// After objects that are not hooks, in the order of the weights.
     After(i64),
     LeftOut,
-    /// None: Helm runs it at this event.
+    /// It has no position, because Helm runs it at this event.
     Refused(&'a str),
 }
 
@@ -52,7 +52,7 @@ pub enum HookPlacement<'a> {
 pub const HOOK: &str = "helm.sh/hook";
 const WEIGHT: &str = "helm.sh/hook-weight";
 
-/// Returns when an object of a chart is applied, if at all, by its annotations.
+/// Returns the position of a chart's object in the order of an apply, from its annotations.
 pub fn placement(object: &Value, hooks: Hooks) -> HookPlacement<'_> {
     let annotations = &object["metadata"]["annotations"];
     let Some(events) = annotations[HOOK].as_str() else { return HookPlacement::Plain };
@@ -83,7 +83,7 @@ pub fn placement(object: &Value, hooks: Hooks) -> HookPlacement<'_> {
     }
 }
 
-/// Returns true if an object runs to completion. Creating others twice changes nothing.
+/// Returns true if an object runs to completion. Only for such objects does it matter how often they are created.
 fn runs(object: &Value) -> bool {
     matches!(text(&object["kind"]), "Job" | "Pod")
 }
@@ -135,7 +135,7 @@ pub fn order(hooks: Hooks, section: &FieldPath, values: &[Value], resources: &mu
     }
 }
 
-/// Returns everything that these depend on, directly or through others.
+/// Returns everything that these depend on, directly or indirectly.
 fn needed_by(addresses: &[Address], resources: &[Resource]) -> BTreeSet<Address> {
     let mut needed = BTreeSet::new();
     let mut of: BTreeMap<&Address, Vec<&Resource>> = BTreeMap::new();

@@ -19,7 +19,7 @@ use crate::kubernetes::pods::{self, broken, gpus, gpus_held, pending};
 use crate::kubernetes::request_state::RequestRef;
 use crate::kubernetes::template::{self, PodSpecKeys};
 use crate::scope::Scope;
-use crate::section::{Lifecycle, LiveName, NameRule, PodKeys, Pods, Role, Section, SectionHead};
+use crate::section::{Lifecycle, LiveName, NameRule, PodKeys, PodRole, Pods, Section, SectionHead};
 use crate::short_forms::seconds;
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath, Segment};
@@ -32,7 +32,7 @@ use model::resource::{
 const DEADLINE: u32 = 1800;
 /// Seconds until a Job of a section has pods: only a controller has to act.
 const START_TIMEOUT: u32 = 300;
-/// Seconds for which a Job is followed if it sets no timeout.
+/// Seconds for which an apply follows a Job that sets no timeout.
 const DEFAULT_JOB_TIMEOUT: u32 = 3600;
 /// The label of the Job controller on the pods of a Job. Source: `batch/v1/types.go`, `JobNameLabel`, since Kubernetes 1.27.
 const JOB_LABEL: &str = "batch.kubernetes.io/job-name";
@@ -143,7 +143,7 @@ impl Section for Job {
     fn pods(&self, path: &FieldPath) -> Vec<Pods<'_>> {
         vec![Pods {
             path: path.clone(),
-            role: Role::Job,
+            role: PodRole::Job,
             replicas: self.at_a_time(),
             image: &self.image,
             image_path: path.key("image"),
@@ -180,7 +180,7 @@ pub fn pod_template(
     scope: &Scope,
 ) -> (Value, Vec<(FieldPath, FieldPath)>) {
     let pod_keys = section.pod_keys();
-    let mut pod = template::bare(Role::Job.container(), &pod_keys, scope);
+    let mut pod = template::bare(PodRole::Job.container(), &pod_keys, scope);
     for (key, words) in [("command", &section.command), ("args", &section.args)] {
         if !words.is_empty() {
             pod["containers"][0][key] = json!(words);
@@ -195,7 +195,7 @@ pub fn pod_template(
     (whole, provenance)
 }
 
-/// Returns the resource of `[job.KEY]`. `request` asks for nodes for it.
+/// Returns the resource of `[job.KEY]`. `request` is the provisioning request for its nodes.
 pub fn lower(key: &str, section: &Job, request: Option<&RequestRef<'_>>, scope: &Scope) -> Resource {
     let (name, namespace) = (section.live_name(key), section.namespace());
     let origin = FieldPath::keys([SECTION, key]);
@@ -277,12 +277,12 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     (Effect::InPlace, None)
 }
 
-/// Returns true if a field is the queue of a Job. A Job that still waits changes its queue in place.
+/// Returns true if a field is the queue of a Job. While a Job waits, its queue can be changed in place.
 pub fn is_queue(path: &FieldPath) -> bool {
     FieldPath::keys(["metadata", "labels", QUEUE_LABEL]).contains(path)
 }
 
-/// Returns true if a live Job has pods, or gets some by itself. A suspended Job outside of a queue does nothing.
+/// Returns true if a live Job has pods, or will get some by itself. A suspended Job outside of a queue does nothing.
 fn runs(job: &Value) -> bool {
     let ended = ["Complete", "Failed"].iter().any(|end| holds(job, end).is_some());
     let rests = job["spec"]["suspend"] == true && text(&job["metadata"]["labels"][QUEUE_LABEL]).is_empty();
@@ -294,8 +294,8 @@ pub fn has_failed(job: &Value) -> bool {
     holds(job, "Failed").is_some()
 }
 
-/// Returns the steps by which an apply follows a Job. They are no part of the object, so changing them does not run
-/// it again.
+/// Returns the steps, which include how an apply follows a Job. That is not part of the object, so changing it does not rerun the
+/// Job.
 fn change_steps(context: &ChangeContext) -> Vec<Step> {
     let life = context.resource.map(|resource| resource.recreation);
     let Some(Recreation::Once { timeout }) = life.filter(|_| context.resource.is_some_and(is_of_section))
@@ -328,12 +328,12 @@ fn pods_of(job: &ObjectId) -> Query {
     pods_labelled(job.namespace.as_deref(), [(JOB_LABEL, job.name.as_str())])
 }
 
-/// Returns the pods whose log `logs` shows for an object that is no pod itself.
+/// Returns the query for the pods whose log stands for an object that is not a pod itself.
 pub fn log_of(object: &ObjectId) -> Option<Query> {
     (object.gvk == api()).then(|| pods_of(object))
 }
 
-/// Returns the pod of a list whose log is most useful: one that failed, else the newest.
+/// Returns the pod in a LIST with the most useful log: a failed one, else the newest.
 pub fn most_relevant_pod(pods: &Value) -> Option<&str> {
     let rank = |pod: &PodState<'_>| {
         (pod.phase() == "Failed", text(&pod.0["metadata"]["creationTimestamp"]).to_owned())
@@ -589,7 +589,7 @@ mod tests {
         assert_eq!(most_relevant_pod(&json!({ "items": [] })), None);
     }
 
-    /// A Job that Kueue has given up waits for nobody, whether a section or a manifest has it.
+    /// A Job that Kueue has given up no longer waits, whether it comes from a section or a manifest.
     #[test]
     fn a_job_that_kueue_gave_up_has_failed() {
         let identity =

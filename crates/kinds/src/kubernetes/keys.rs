@@ -1,5 +1,5 @@
-//! Rules of the API server for keys, labels and names, which no schema has: they are checked before the first write. Source:
-//! apimachinery, `pkg/util/validation/validation.go`; `ValidateConfigMap` and `ValidateSecret` in
+//! Rules of the API server for keys, labels and names that its schemas do not contain. They are checked before the first write.
+//! Source: apimachinery, `pkg/util/validation/validation.go`; `ValidateConfigMap` and `ValidateSecret` in
 //! `pkg/apis/core/validation/validation.go`.
 
 use serde_json::{Map, Value};

@@ -166,7 +166,7 @@ impl ManifestIndex {
         self.0.get(&(kind.to_owned(), namespace.map(str::to_owned), name.to_owned())).cloned()
     }
 
-    /// Makes an object depend on its namespace and on the objects that its pods need to start.
+    /// Adds dependencies of an object: its namespace, and the objects that its pods need to start.
     pub fn order(&self, resource: &mut Resource) {
         let Identity::Object(ObjectId { namespace, .. }) = &resource.identity else { return };
         let own_namespace = namespace.iter().filter_map(|namespace| self.find("Namespace", None, namespace));
@@ -226,8 +226,8 @@ fn resource(object: &Object<'_>, kinds: &Kinds<'_>, scope: &Scope) -> Option<Res
     })
 }
 
-/// Returns whether an object is recreated. A job runs once, and the operator deletes a Dask cluster with an idle timeout: both
-/// stay deleted.
+/// Returns when an object is recreated. A job runs once, and the operator deletes a Dask cluster with an idle timeout: neither is
+/// recreated.
 fn recreation_of(object: &Object<'_>) -> Recreation {
     let idle = object.value["spec"]["idleTimeout"].as_u64().unwrap_or(0);
     if object.bundle.is_chart() && hooks::runs_once(object.value) {
@@ -240,8 +240,9 @@ fn recreation_of(object: &Object<'_>) -> Recreation {
     }
 }
 
-/// Fields that the server writes. `kubectl get -o yaml` prints them; an apply with them is refused, or differs every time.
-pub const SERVERS: [&str; 6] =
+/// Fields of `metadata` that the server writes. `kubectl get -o yaml` prints them. An apply with them is refused or differs each
+/// time.
+pub const SERVER_FIELDS: [&str; 6] =
     ["creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"];
 
 /// Returns the object as it is applied: with its namespace and the stack's label, without fields that the server writes.
@@ -263,7 +264,7 @@ fn body(object: &Object<'_>, namespace: Option<&str>, scope: &Scope) -> Value {
         drop(body["spec"].as_object_mut().and_then(|spec| spec.remove("suspend")));
     }
     if let Value::Object(metadata) = &mut body["metadata"] {
-        metadata.retain(|key, _| !SERVERS.contains(&key.as_str()));
+        metadata.retain(|key, _| !SERVER_FIELDS.contains(&key.as_str()));
         metadata.remove("namespace");
         if let Some(namespace) = namespace {
             metadata.insert("namespace".into(), namespace.into());
@@ -280,7 +281,7 @@ fn body(object: &Object<'_>, namespace: Option<&str>, scope: &Scope) -> Value {
     // Text in the place of labels is a mistake that is told elsewhere.
     let Some(given) = given.as_object_mut() else { return body };
     for (label, value) in labels.as_object().into_iter().flatten() {
-        // What the file says itself stays, `managed-by` too.
+        // Labels that the file sets are kept, including `managed-by`.
         if label != OBJECT_LABEL_MANAGED_BY || given.get(label).is_none_or(Value::is_null) {
             given.insert(label.clone(), value.clone());
         }
@@ -293,7 +294,7 @@ pub fn pod_specs<'v>(value: &'v Value, path: &FieldPath, found: &mut Vec<(FieldP
     pod_specs_below(value, &Below::Path(path), found);
 }
 
-/// A path during a walk. It becomes a `FieldPath` only where a PodSpec is found: CRDs have thousands of values and none.
+/// A path during a walk. It becomes a `FieldPath` only if a PodSpec is found: a CRD has thousands of values and no PodSpec.
 enum Below<'w> {
     Path(&'w FieldPath),
     Key(&'w Below<'w>, &'w str),
@@ -373,8 +374,8 @@ pub fn has_label(pool: &PoolFacts, label: &NodeLabel<'_>) -> bool {
     value.is_some_and(|value| label.values.contains(&value.as_str()))
 }
 
-/// Returns the pools that pods select, and for pods that request GPUs those with GPUs, their driver and the checks of those
-/// pools: a check needs a free GPU, so it comes first.
+/// Returns the addresses of the pools that pods select. For pods that request GPUs, these are the pools with GPUs, their driver
+/// and the checks of those pools: a check needs a free GPU, so it comes first.
 fn pod_dependencies(object: &Value, scope: &Scope) -> Vec<Address> {
     let mut specs = Vec::new();
     pod_specs(object, &FieldPath::root(), &mut specs);

@@ -16,7 +16,7 @@ use crate::section::{Labels, Lifecycle, LiveName, Manage, NameRule, Section, Sec
 use model::address::{Address, FieldPath};
 use model::resource::{Effect, Facts, Identity, KindId, ObjectId, Readiness, Recreation, Resource};
 
-/// Seconds until it counts as stuck: its contents with finalizers are deleted first.
+/// Seconds after which its deletion counts as stuck: its contents, some with finalizers, are deleted first.
 const DEADLINE: u32 = 300;
 
 pub const KIND: Kind = Kind {

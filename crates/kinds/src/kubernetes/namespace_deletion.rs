@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use crate::json::text;
 
-/// Returns the reason why a namespace that is being deleted waits, with the commands that inspect or fix it; `None` where its
-/// controller names nothing.
+/// Returns the reason why a namespace that is being deleted waits, with the commands that inspect or fix it; `None` if its
+/// controller names no reason.
 pub fn blocked_by(namespace: &Value) -> Option<String> {
     let name = text(&namespace["metadata"]["name"]);
     let conditions = namespace["status"]["conditions"].as_array()?;
@@ -54,7 +54,7 @@ pub fn blocked_by(namespace: &Value) -> Option<String> {
     ))
 }
 
-/// Returns the message if an aggregated API server is unavailable, so that the contents of the namespace are not known.
+/// Returns the text for an aggregated API server that is unavailable: the contents of the namespace are then unknown.
 fn discovery(message: &str) -> String {
     let groups: Vec<String> = message
         .split([' ', ',', ';'])

@@ -68,7 +68,7 @@ pub(crate) fn is_ready(object: &Value) -> bool {
     condition(object, "Ready").is_some_and(|ready| ready["status"] == "True")
 }
 
-/// Returns only the API version, the kind, the name and the namespace of an object.
+/// Returns an object with only its API version, kind, name and namespace.
 pub(crate) fn bare(body: &Value) -> Value {
     let mut bare = json!({ "apiVersion": body["apiVersion"], "kind": body["kind"] });
     for field in ["name", "namespace"] {

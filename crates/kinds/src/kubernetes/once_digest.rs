@@ -10,24 +10,24 @@ use model::record::Completions;
 use model::resource::{Recreation, Resource};
 
 /// Returns the digest of the fields of a resource's own section, without those copied from other sections and without the
-/// defaults of its pods. Values that compare as equal have the same digest, in any spelling.
+/// defaults of its pods. Values that mean the same have the same digest, however they are written.
 pub fn digest(resource: &Resource) -> String {
     let schema = object_schema(&resource.identity).and_then(|schema| schema.property("spec"));
     digest_of(&equality::canonical(&own_spec(resource, Excluded::All), schema.as_ref()))
 }
 
-/// The defaults of pods that a digest leaves out.
+/// The pod defaults that a digest does not include.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Excluded {
     All,
-    /// Those of security: digests that were made before sections set the driver's path.
+    /// The security defaults, as in digests made before sections set the driver's path.
     Security,
     DriverPath,
     None,
 }
 
-/// Returns true if a recorded digest matches the resource. Also accepts digests of older versions, which hashed the
-/// raw text or included defaults that a user wrote out: such a resource must not run again.
+/// Returns true if a recorded digest matches the resource. Also accepts digests of older versions, which hashed the raw text or
+/// included defaults that a user had written out. Otherwise such a resource would run again.
 pub fn matches_digest(made: &str, resource: &Resource) -> bool {
     let schema = object_schema(&resource.identity).and_then(|schema| schema.property("spec"));
     let known = |excluded: Excluded| {
@@ -37,7 +37,7 @@ pub fn matches_digest(made: &str, resource: &Resource) -> bool {
     [Excluded::All, Excluded::Security, Excluded::DriverPath, Excluded::None].into_iter().any(known)
 }
 
-/// Replaces digests of older versions by current ones, so that the resource may be spelled otherwise from now on.
+/// Replaces digests of older versions with current ones. From then on, values can be written differently without a rerun.
 pub fn renew(completed: &mut Completions, desired: &[Resource]) {
     for resource in desired.iter().filter(|resource| matches!(resource.recreation, Recreation::Once { .. })) {
         if let Some(made) =
@@ -67,7 +67,7 @@ fn digest_of(spec: &Value) -> String {
     blake3::hash(spec.to_string().as_bytes()).to_hex().as_str()[..16].to_owned()
 }
 
-/// Removes the value at a path, and nothing else.
+/// Removes only the value at a path, and keeps the tables around it.
 fn clear(value: &mut Value, path: &[Segment]) {
     let (first, rest) = match path {
         [] => return *value = Value::Null,
@@ -124,7 +124,7 @@ mod tests {
         assert!(matches_digest(&completed[&old.identity], &respelled));
         let other = job("8Gi", &["b"]);
         assert!(!matches_digest(&completed[&old.identity], &other));
-        // What runs once more is not taken for what ran.
+        // An object that runs again does not match the completed one.
         renew(&mut completed, std::slice::from_ref(&other));
         assert!(matches_digest(&completed[&old.identity], &old));
     }

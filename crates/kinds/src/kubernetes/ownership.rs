@@ -56,9 +56,8 @@ pub fn without(live: &Value, managers: &[String]) -> Value {
     if left.is_empty() { json!([{}]) } else { Value::Array(left) }
 }
 
-/// Ends the ownership of the field managers that a change releases. Every field keeps its value: an apply of nothing
-/// under their names would remove the fields that nobody else applies. A released object loses the stack's labels,
-/// too.
+/// Ends the ownership of the field managers that a change releases. Every field keeps its value. An empty apply under their names
+/// would instead remove the fields that no other manager applies. A released object loses the stack's labels, too.
 pub(crate) fn release(context: &ChangeContext, object: &ObjectId) -> Call {
     let live = context.live.unwrap_or(&Value::Null);
     let mut metadata = json!({ "uid": live["metadata"]["uid"] });
@@ -84,7 +83,7 @@ pub(crate) fn release(context: &ChangeContext, object: &ObjectId) -> Call {
     }
 }
 
-/// Returns the labels of an object that name this stack, as a merge patch removes them.
+/// Returns the merge patch that removes the labels of an object that name this stack.
 fn own_labels(live: &Value, stack: &str) -> Map<String, Value> {
     let ours = [(OBJECT_LABEL_STACK, stack), (OBJECT_LABEL_MANAGED_BY, MANAGED_BY)];
     let labels = &live["metadata"]["labels"];

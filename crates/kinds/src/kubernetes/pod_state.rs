@@ -41,12 +41,12 @@ impl<'v> PodState<'v> {
         !self.0["metadata"]["deletionTimestamp"].is_null()
     }
 
-    /// Returns its condition `PodScheduled`, while no node takes it.
+    /// Returns its condition `PodScheduled` as long as no node takes it.
     pub fn unscheduled(self) -> Option<&'v Value> {
         condition(self.0, "PodScheduled").filter(|scheduled| scheduled["status"] == "False")
     }
 
-    /// Returns its containers that the kubelet knows, in the order in which they start.
+    /// Returns the containers in its status, in the order in which they start.
     pub fn containers(self) -> impl Iterator<Item = ContainerState<'v>> + Clone {
         let status = &self.0["status"];
         let lists = [&status["initContainerStatuses"], &status["containerStatuses"]];

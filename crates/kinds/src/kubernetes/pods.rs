@@ -11,7 +11,7 @@ use crate::pod;
 use crate::status::Pending;
 use model::resource::{Api, Identity, Query, Resource};
 
-/// Returns the pods of an object with a selector: of its desired body, or else of the live object.
+/// Returns the source of the pods of an object with a selector, which is in its desired body or else in the live object.
 pub fn selecting(resource: &Resource) -> PodSource {
     let Identity::Object(object) = &resource.identity else { return PodSource::None };
     match selected(&resource.body) {
@@ -34,7 +34,7 @@ pub struct Container {
     /// The index among the pod's containers, in the order in which they start.
     pub index: usize,
     pub name: String,
-    /// The uid, which tells the pod from another one of its name.
+    /// The uid, which distinguishes the pod from another one of the same name.
     pub uid: String,
     /// The number of restarts: each start has a log of its own.
     pub restarts: u64,
@@ -44,7 +44,7 @@ pub struct Container {
     pub ended: Option<String>,
 }
 
-/// Returns the containers of a LIST of pods, or of one pod, by pod and in the order in which they start.
+/// Returns the containers of a LIST of pods, or of one pod, pod by pod in the order in which they start.
 pub fn containers(found: &Value) -> Vec<Container> {
     let mut all: Vec<Container> = match found["items"].as_array() {
         Some(pods) => pods.iter().flat_map(of_pod).collect(),
@@ -81,7 +81,7 @@ fn ended(status: ContainerState<'_>) -> Option<String> {
     status.exit_code().map(|code| format!("ended with code {code}"))
 }
 
-/// Returns why a container waits. It has no log then, unless it ran before.
+/// Returns why a container has no log: it waits, and has not run before.
 fn waits(status: Option<ContainerState<'_>>) -> Option<String> {
     let Some(status) = status else { return Some("it has not started".to_owned()) };
     let (reason, _) = status.waiting().filter(|_| status.last().is_none())?;
@@ -91,7 +91,7 @@ fn waits(status: Option<ContainerState<'_>>) -> Option<String> {
     })
 }
 
-/// Returns the number of GPUs that the running pods among these hold.
+/// Returns the number of GPUs that the running pods in `pods` hold.
 pub(crate) fn gpus<'p>(pods: impl Iterator<Item = PodState<'p>>) -> u64 {
     let running = pods.filter(|pod| pod.phase() == "Running" && !pod.is_terminating());
     running.map(|pod| pod::gpus(&pod.0["spec"])).sum()
@@ -106,7 +106,7 @@ pub(crate) fn gpus_held(gpus: u64) -> String {
     }
 }
 
-/// Returns the pods of a list that should run and do not, with the reason of their conditions or containers.
+/// Returns the pods in a LIST that should run and do not, with the reason from their conditions or containers.
 pub fn pending(pods: &Value) -> Vec<Pending> {
     let waiting = PodState::each(pods)
         .filter(|pod| !pod.is_terminating() && !pod.is_ready() && pod.phase() != "Succeeded");

@@ -1,6 +1,6 @@
-//! Pods and StatefulSets. A change that the API refuses recreates them. Readiness follows the rules of kstatus: a pod that runs
-//! to completion is ready once it has succeeded. Source: kubernetes-sigs/cli-utils, `pkg/kstatus/status`; `pkg/apis/*/validation`
-//! of Kubernetes.
+//! Pods and StatefulSets. If the API does not allow a change in place, they are recreated. Readiness follows the rules of
+//! kstatus: a pod that runs to completion is ready once it has succeeded. Source: kubernetes-sigs/cli-utils,
+//! `pkg/kstatus/status`; `pkg/apis/*/validation` of Kubernetes.
 
 use serde_json::Value;
 

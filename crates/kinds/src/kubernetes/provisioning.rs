@@ -13,12 +13,12 @@ use crate::kubernetes::calls::object_change_steps;
 use crate::kubernetes::job::{self, Job};
 use crate::kubernetes::object::{gvk, labelled};
 use crate::kubernetes::request_state::{
-    RequestContext, RequestRef, RequestState, api, in_words, is_open, missing,
+    RequestContext, RequestRef, RequestState, api, in_words, is_open, missing_capacity,
 };
 use crate::kubernetes::template::{self, PodSpecKeys};
 use crate::pod_defaults;
 use crate::scope::{POOL_LABEL, Scope};
-use crate::section::{Lifecycle, LiveName, NameRule, PodKeys, Pods, Role, Section, SectionHead};
+use crate::section::{Lifecycle, LiveName, NameRule, PodKeys, PodRole, Pods, Section, SectionHead};
 use crate::short_forms::seconds;
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
@@ -29,7 +29,7 @@ use model::resource::{
 
 pub const SECTION: &str = "provisioning_request";
 
-/// The class of requests that GKE's autoscaler puts in a queue.
+/// The ProvisioningRequest class that GKE's autoscaler queues.
 pub const QUEUED_CLASS: &str = "queued-provisioning.gke.io";
 
 /// The most machines of one request. Source: GKE's guide to the dynamic workload scheduler, "Limitations".
@@ -38,18 +38,19 @@ pub const MAX_NODES: u64 = 1000;
 /// The longest lifetime of nodes in seconds: 7 days. Source: as above, `maxRunDurationSeconds`.
 pub const MAX_DURATION_SECONDS: u64 = 604_800;
 
-/// Annotations of a request: the live name of a pool with capacity options that need no request, and the resource whose pods use
-/// its nodes, `daskclusters.kubernetes.dask.org/rapids`.
+/// Annotations of a request. `POOL` is the live name of its pool, if that also has other capacity options. `CONSUMER` is the
+/// resource whose pods use the nodes: `daskclusters.kubernetes.dask.org/rapids`.
 const POOL: &str = "dask-infra.dev/pool";
 const CONSUMER: &str = "dask-infra.dev/for";
 
-/// The time for which provisioned nodes are kept for pods that have not come. Source: as above.
+/// The time for which provisioned nodes are kept for pods that have not started. Source: as above.
 const BOOKING_DURATION: SignedDuration = SignedDuration::from_mins(10);
 
 /// Seconds until an autoscaler has accepted a request. The wait for machines has no deadline.
 const PICKUP_TIMEOUT: u32 = 300;
 
-/// The image in a request for the pods of others: nodes are chosen by the pods' resources, and nothing is pulled.
+/// The image in a request whose pods another tool creates. The image does not matter: only the pods' resources decide on the
+/// nodes, and nothing is pulled.
 const ANY_IMAGE: &str = "registry.k8s.io/pause:3.10";
 
 pub const KIND: Kind = Kind {
@@ -122,7 +123,7 @@ impl Section for ProvisioningRequest {
         }
         vec![Pods {
             path: path.clone(),
-            role: Role::Requested,
+            role: PodRole::Requested,
             replicas: self.count.unwrap_or(1),
             image: self.image.as_deref().unwrap_or(ANY_IMAGE),
             image_path: path.key("image"),
@@ -149,8 +150,8 @@ impl ProvisioningRequest {
 
 /// Returns the PodTemplate and the request of `[provisioning_request.KEY]`; `job` is the section that it names.
 ///
-/// Nothing guards a PodTemplate that a request names, and the autoscaler reads it once: another text is another PodTemplate,
-/// so that it makes another request.
+/// Nothing protects a PodTemplate that a request names, and the autoscaler reads it only once. So a changed template gets a new
+/// name, which makes a new request.
 pub fn lower(
     key: &str,
     section: &ProvisioningRequest,
@@ -210,7 +211,7 @@ pub fn lower(
 /// A ProvisioningRequest to create.
 pub struct RequestSpec<'a> {
     pub address: Address,
-    /// The address of the section, which is also the base of the PodTemplate's.
+    /// The address of the section, which is also the prefix of the PodTemplate's address.
     pub section: Address,
     pub name: &'a str,
     pub namespace: &'a str,
@@ -219,11 +220,11 @@ pub struct RequestSpec<'a> {
     pub template: (Value, Vec<(FieldPath, FieldPath)>),
     /// The number of pods, and its path in the stack file.
     pub number: (u32, FieldPath),
-    /// The longest duration of the nodes, as it is written.
+    /// The lifetime of the nodes, as written in the stack file.
     pub max_duration: Option<&'a str>,
     /// The key of the pool that the pods must run on.
     pub pool: Option<&'a str>,
-    /// The resource whose pods these are, if the same section creates both.
+    /// The resource that the pods belong to, if the same section creates it.
     pub consumer: Option<&'a ObjectId>,
     pub origin: FieldPath,
     pub depends_on: Vec<Address>,
@@ -290,7 +291,7 @@ pub fn request_resources(ask: RequestSpec<'_>, scope: &Scope) -> [Resource; 2] {
     [pod_template, request]
 }
 
-/// Returns the pod template that the section itself describes.
+/// Returns the pod template for a section that describes its own pods.
 fn described(
     section: &ProvisioningRequest,
     pod_keys: &PodSpecKeys<'_>,
@@ -299,7 +300,7 @@ fn described(
     scope: &Scope,
 ) -> (Value, Vec<(FieldPath, FieldPath)>) {
     let at = path.key("spec");
-    let mut pod = template::bare(Role::Requested.container(), pod_keys, scope);
+    let mut pod = template::bare(PodRole::Requested.container(), pod_keys, scope);
     pod["restartPolicy"] = json!("Never");
     let mut provenance = template::provenance(&at, origin, &origin.key("image"));
     let mut whole = json!({ "spec": pod });
@@ -322,7 +323,7 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
 fn facts(context: &ChangeContext) -> Facts {
     let metadata = &context.body()["metadata"];
     let said = |annotation: &str| metadata["annotations"][annotation].as_str();
-    // What is there when a request is made was there before it, and goes on until the new nodes are.
+    // A consumer that exists when the request is created is an older one, which keeps running until the new nodes exist.
     let is_new = context.action.creates();
     let consumer = said(CONSUMER)
         .filter(|_| !is_new)
@@ -340,8 +341,8 @@ fn consumer_path(consumer: &str, namespace: Option<&str>) -> Option<String> {
     Some(format!("{}/{name}", gvk(group, "v1", "", plural).collection(namespace)))
 }
 
-/// Reads the request; the pods that may use its nodes, which no label shows; the nodes of a pool that may need no request, and
-/// the consumer.
+/// Reads the request and all pods of its namespace, as no label shows which of them use its nodes. Also reads the nodes of its
+/// pool, if that has other capacity options, and its consumer.
 fn queries(wait: &Await) -> Queries {
     let mut queries = own_object_query(wait);
     if let (Identity::Object(request), true) = (&wait.identity, wait.until.is_ready()) {
@@ -360,7 +361,7 @@ fn queries(wait: &Await) -> Queries {
     queries
 }
 
-/// Returns the pool of a request, if it has capacity options that need no request.
+/// Returns the pool of a request, if the pool also has other capacity options.
 pub fn pool_with_options(request: &Value) -> Option<&str> {
     request["metadata"]["annotations"][POOL].as_str()
 }
@@ -374,7 +375,7 @@ pub fn lasts(request: &Value) -> String {
     whole.map_or_else(|| format!("{seconds}s"), |(unit, name)| format!("{}{name}", seconds / unit))
 }
 
-/// Returns true if a request is for the pods of a resource that its own section creates.
+/// Returns true if the section of a request also creates the resource that uses its nodes.
 pub fn has_consumer(request: &Value) -> bool {
     !request["metadata"]["annotations"][CONSUMER].is_null()
 }
@@ -389,8 +390,8 @@ fn request_readiness(request: &Value, around: &RequestContext<'_>) -> Readiness 
     let (stage, of) = RequestState::of(request, around);
     match (stage, of) {
         (RequestState::Provisioned | RequestState::Used | RequestState::Needless, _) => Readiness::Ready,
-        // What is there had its nodes, and what went by itself needs them no more; what is still to be made has them asked
-        // for again.
+        // An existing consumer has had its nodes, and one that has ended needs none. For a consumer that is still to be created,
+        // the nodes are requested again.
         (RequestState::BookingExpired, Some(end)) if around.consumer.is_some() => {
             Readiness::Impaired(in_words(stage, end))
         }
@@ -403,7 +404,7 @@ fn request_readiness(request: &Value, around: &RequestContext<'_>) -> Readiness 
             Readiness::Failed(in_words(stage, end))
         }
         (RequestState::Accepted, Some(accepted)) => {
-            Readiness::Queued(Queued::since(missing(request), &accepted["lastTransitionTime"]))
+            Readiness::Queued(Queued::since(missing_capacity(request), &accepted["lastTransitionTime"]))
         }
         _ => {
             let class = text(&request["spec"]["provisioningClassName"]);
@@ -472,7 +473,7 @@ mod tests {
         json!({ "items": [{ "metadata": { "annotations": { CONSUMES: "r" } }, "status": { "phase": phase } }] })
     }
 
-    /// States as Kueue and the cluster autoscaler leave them.
+    /// States as Kueue and the cluster autoscaler write them.
     #[test]
     fn requests_for_capacity() {
         let queued = |what: &str| Readiness::Queued(Queued { what: what.into(), since: Some(SINCE.into()) });

@@ -1,4 +1,4 @@
-//! States of ProvisioningRequests, and the annotations by which pods name theirs: for jobs, gangs and requests.
+//! States of ProvisioningRequests, and the annotations of pods that name their request. Jobs, gangs and requests use them.
 
 use serde_json::{Value, json};
 
@@ -21,11 +21,11 @@ pub struct RequestRef<'a> {
     pub address: Address,
     /// Its live name.
     pub name: &'a str,
-    /// The class of the autoscaler that answers it.
+    /// Its provisioning class, which decides which autoscaler handles it.
     pub class: &'a str,
 }
 
-/// The annotations by which pods consume the nodes of a request. Source:
+/// The annotations of pods that use the nodes of a request. Source:
 /// `cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1/types.go`.
 pub const CONSUMES: &str = "autoscaling.x-k8s.io/consume-provisioning-request";
 pub const CLASS_ANNOTATION: &str = "autoscaling.x-k8s.io/provisioning-class-name";
@@ -35,7 +35,7 @@ const OLD_CLASS_ANNOTATION: &str = "cluster-autoscaler.kubernetes.io/provisionin
 /// All annotations.
 pub const ANNOTATIONS: [&str; 4] = [CONSUMES, CLASS_ANNOTATION, OLD_CONSUMES, OLD_CLASS_ANNOTATION];
 
-/// Collects the requests that the pods in a value consume, under both names of the annotation.
+/// Collects the names of the requests whose nodes the pods in a value use, from both spellings of the annotation.
 pub fn consumed<'v>(value: &'v Value, found: &mut Vec<&'v str>) {
     match value {
         Value::Object(fields) => {
@@ -67,7 +67,7 @@ impl RequestRef<'_> {
 /// The live state around a request.
 pub(crate) struct RequestContext<'a> {
     pub pods: &'a Value,
-    /// True if its pool has nodes that need no request.
+    /// True if its pool has nodes that any pod can use.
     pub needless: bool,
     /// The resource whose pods consume its nodes, if the same section creates both.
     pub consumer: Option<&'a Value>,
@@ -85,7 +85,7 @@ impl<'a> RequestContext<'a> {
     }
 }
 
-/// Returns true if the consumer is older than the request: it uses the nodes of another one, until it is replaced.
+/// Returns true if the consumer is older than the request. It then uses the nodes of an earlier request until it is replaced.
 fn is_older(consumer: &Value, request: &Value) -> bool {
     let created = |thing: &Value| thing["metadata"]["creationTimestamp"].as_str().map(str::to_owned);
     created(consumer).zip(created(request)).is_some_and(|(consumer, request)| consumer < request)
@@ -112,7 +112,7 @@ pub(crate) enum RequestState {
     Provisioned,
     /// Pods run on the nodes, or did.
     Used,
-    /// Its pool has nodes that accept any pods.
+    /// The request is not needed: its pool has nodes that any pod can use.
     Needless,
     /// It ended.
     Failed,
@@ -171,8 +171,8 @@ impl RequestState {
     }
 }
 
-/// Returns how a request ended, `Failed: …`, once it provides no nodes any more. A booking that expires after provisioning is no
-/// end.
+/// Returns how a request ended (`Failed: …`) once it provides no more nodes. A booking that expires after provisioning does not
+/// count as an end.
 pub fn has_ended(request: &Value) -> Option<String> {
     // Whether pods use it is not known here, and not asked: what was provisioned did its work.
     let (stage, end) = RequestState::of(request, &RequestContext::NOTHING);
@@ -211,11 +211,11 @@ pub fn has_nodes(request: &Value) -> bool {
 /// Describes why a request waits for quota.
 pub fn lacks_quota(request: &Value) -> Option<String> {
     let told = condition(request, "Provisioned").filter(|told| told["status"] != "True")?;
-    text(&told["reason"]).contains("Quota").then(|| missing(request))
+    text(&told["reason"]).contains("Quota").then(|| missing_capacity(request))
 }
 
-/// Describes why an accepted request waits.
-pub(crate) fn missing(request: &Value) -> String {
+/// Describes the capacity that an accepted request waits for.
+pub(crate) fn missing_capacity(request: &Value) -> String {
     let provisioned = condition(request, "Provisioned").filter(|found| found["status"] == "False");
     let (reason, message) =
         provisioned.map_or(("", ""), |found| (text(&found["reason"]), text(&found["message"])));

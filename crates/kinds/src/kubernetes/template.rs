@@ -12,14 +12,14 @@ use crate::section::PodKeys;
 use crate::security_defaults;
 use model::address::{Address, FieldPath};
 
-/// The taint of nodes for queued requests. GKE adds it to pools with `queued`. It is not certain that GKE adds the toleration to
-/// pods that consume a request, so it is always set.
+/// The taint of nodes for queued requests. GKE adds it to pools with `queued`. GKE may or may not add the toleration to pods that
+/// use a request, so it is always set.
 pub const QUEUED_TAINT: &str = "cloud.google.com/gke-queued";
 
 /// Settings of a pod in the short form that sections share.
 pub struct PodSpecKeys<'a> {
     pub image: &'a str,
-    /// Arguments of the image's entry point; none for the default ones.
+    /// Arguments of the image's entry point; empty for the default ones.
     pub args: &'a [String],
     /// Its other settings, such as its resources and where it runs.
     pub keys: &'a PodKeys,

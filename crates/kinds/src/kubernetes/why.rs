@@ -1,6 +1,6 @@
-//! Why a pod does not run, told by the pod, its events and its pool, and what cures it.
+//! Reasons why a pod does not run, from the pod, its events and its pool, and their remedies.
 //!
-//! Sources of the words: kube-scheduler 1.36 (`pkg/scheduler/framework/types.go`, filter plugins), cluster-autoscaler
+//! Sources of the messages: kube-scheduler 1.36 (`pkg/scheduler/framework/types.go`, filter plugins), cluster-autoscaler
 //! (`core/scaleup`, events `NotTriggerScaleUp`, `TriggeredScaleUp`, `FailedScaleUp`), kubelet (`images/types.go`), GKE's
 //! conditions of node pools.
 
@@ -14,7 +14,7 @@ use crate::scope::POOL_LABEL;
 use model::address::FieldPath;
 use model::resource::{Identity, Resource};
 
-/// Why something does not run.
+/// The reason why something does not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
     /// A stable word: `gpus`, `stock_out`, `image`.
@@ -60,7 +60,7 @@ pub struct Pool {
     pub position: String,
     /// The number of nodes, if it is fixed.
     pub nodes: Option<u64>,
-    /// The number of nodes with GPUs for everything of the stack there.
+    /// The number of nodes that have enough GPUs for all pods of the stack in this pool.
     pub needed: Option<u64>,
     /// The largest number of nodes, if the pool is autoscaled.
     pub most: Option<u64>,
@@ -95,7 +95,7 @@ impl Pool {
         })
     }
 
-    /// Counts the GPUs that live pods request from it: they may have been scaled since the stack was written.
+    /// Raises `needed` to the nodes for the GPUs that live pods request from the pool: workers may have been scaled since.
     pub fn needs(&mut self, pods: &[Value]) {
         let here = pods.iter().filter(|pod| pod["spec"]["nodeSelector"][POOL_LABEL] == *self.name);
         let asked: u64 = here.map(|pod| pod::gpus(&pod["spec"])).sum();
@@ -110,18 +110,18 @@ impl Pool {
 pub struct PodContext<'a> {
     /// Events about the pod, in any order.
     pub events: &'a [Value],
-    /// The end of the log of its container that crashes.
+    /// The end of the log of its crashing container.
     pub log: Option<&'a str>,
     /// Node pools of the stack.
     pub pools: &'a [Pool],
     /// Returns the position of a key of the pod's section: `cpu` gives `stack.toml:12:5`.
     pub position: &'a dyn Fn(&str) -> String,
-    /// True if the section has keys for its pod: `pool`, `gpus` and the like.
+    /// True if the section has keys for its pod, such as `pool` and `gpus`.
     pub has_keys: bool,
     /// The name of the program in commands.
     pub program: &'a str,
-    /// The address of the workers that the pod belongs to.
-    pub scaled: Option<&'a str>,
+    /// The address of the workers that the pod is one of, for a pod whose number `scale` can change.
+    pub workers_address: Option<&'a str>,
 }
 
 /// Returns why a pod does not run; `None` if it does, or has succeeded.
@@ -197,7 +197,7 @@ pub fn predicates(message: &str) -> Vec<(u64, String)> {
 pub const NO_LABELS: &str = "no node has the labels that it requires";
 
 /// Translates the scheduler's message: `no node fits: 2 without a free GPU, 1 not ready yet`. Nodes that the pod does not select
-/// are left out, as most are of other pools.
+/// are left out, as most of them are in other pools.
 pub fn no_node(message: &str) -> String {
     if message.starts_with("no nodes available") {
         return "the cluster has no nodes".to_owned();
@@ -210,14 +210,14 @@ pub fn no_node(message: &str) -> String {
     if reasons.is_empty() {
         return NO_LABELS.to_owned();
     }
-    // What more nodes would cure stands before what rules a node out for good.
+    // Reasons that more nodes would fix come before reasons that rule a node out permanently.
     reasons.sort_by_key(|(_, reason)| !reason.starts_with("Insufficient ") && reason != "Too many pods");
     let words: Vec<String> = reasons.iter().map(|(nodes, why)| format!("{nodes} {}", lacks(why))).collect();
     format!("no node fits: {}", words.join(", "))
 }
 
-/// Translates the scheduler's message for a pod with this PodSpec. An empty pool has no node with its label either: the pod waits
-/// for one.
+/// Translates the scheduler's message for a pod with this PodSpec. A pod whose pool is empty also matches no node; it waits for
+/// one.
 pub fn no_node_for(spec: &Value, message: &str) -> String {
     let reasons = predicates(message);
     let elsewhere = |(_, reason): &(u64, String)| reason.contains("node affinity/selector");
@@ -376,8 +376,8 @@ fn unscheduled(pod: &Value, scheduled: &Value, context: &PodContext<'_>) -> Caus
 }
 
 /// Returns why the node autoscaler adds no node for a pod, from its message about new nodes. The message counts if the pod's pool
-/// is autoscaled, or if it selects no pool and the scheduler did not report that nodes only lack room: then it is about other
-/// pools. Source: cluster-autoscaler, `core/scaleup/orchestrator` and `processors/status/eventing_scale_up_processor.go`.
+/// is autoscaled. For a pod without a pool it counts unless the scheduler reports that nodes only lack room: then it is about
+/// other pools. Source: cluster-autoscaler, `core/scaleup/orchestrator` and `processors/status/eventing_scale_up_processor.go`.
 fn not_scaled(
     message: &str,
     scheduler: &[(u64, String)],
@@ -492,7 +492,9 @@ fn capacity(pool: Option<&Pool>, scaling: Option<&Value>, context: &PodContext<'
 }
 
 fn fewer_workers(lead: &str, context: &PodContext<'_>) -> Option<String> {
-    context.scaled.map(|address| format!("{lead} fewer workers: {} scale {address} N", context.program))
+    context
+        .workers_address
+        .map(|address| format!("{lead} fewer workers: {} scale {address} N", context.program))
 }
 
 fn insufficient(
@@ -544,7 +546,7 @@ fn braced(reason: &str) -> Option<&str> {
     reason.split_once('{').and_then(|(_, rest)| rest.split('}').next())
 }
 
-/// Returns `the taint nvidia.com/gpu: present, which`, to stand before what the pod does not.
+/// Returns `the taint nvidia.com/gpu: present, which`, to be followed by `the pod does not tolerate`.
 fn of_taint(reason: &str) -> String {
     braced(reason).map_or_else(|| "taints that".to_owned(), |taint| format!("the taint {taint}, which"))
 }
@@ -573,7 +575,7 @@ fn tainted(reason: &str, said: Option<String>, context: &PodContext<'_>) -> Caus
     cause("taint", &what, said, remedies)
 }
 
-/// Returns the cause for a container that cannot start, or keeps ending.
+/// Returns the cause for a container that cannot start or keeps crashing.
 fn stuck(container: ContainerState<'_>, context: &PodContext<'_>) -> Option<Cause> {
     let (reason, message) = container.waiting().unwrap_or_default();
     match reason {
@@ -662,8 +664,8 @@ fn crashed(container: ContainerState<'_>, context: &PodContext<'_>) -> Cause {
     cause("crash", &what, log, vec![remedy])
 }
 
-/// Returns the scheduler's message without the parts about preemption and claims, which never help here: kube-scheduler 1.36 ends
-/// with `. no new claims to deallocate, preemption: …` (seen).
+/// Returns the scheduler's message without the parts about preemption and claims, which are not useful here: kube-scheduler 1.36
+/// ends with `. no new claims to deallocate, preemption: …` (seen).
 pub fn shortened(why: &str) -> &str {
     match why.split_once(". ") {
         Some((first, rest)) if rest.contains("preemption: ") => &why[..=first.len()],
@@ -680,7 +682,7 @@ pub fn of_pool(pool: &Pool, program: &str) -> Option<Cause> {
         position: &|_| String::new(),
         has_keys: false,
         program,
-        scaled: None,
+        workers_address: None,
     };
     capacity(Some(pool), None, &context)
 }

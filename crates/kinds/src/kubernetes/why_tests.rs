@@ -47,7 +47,7 @@ fn judged(pod: &Value, events: &[Value], log: Option<&str>, pools: &[Pool]) -> O
             position: &position,
             program: "dask-infra",
             has_keys: true,
-            scaled: Some("dask_cluster.d"),
+            workers_address: Some("dask_cluster.d"),
         },
     )
 }
@@ -153,7 +153,7 @@ fn the_node_autoscaler_and_the_pool_know_more() {
     assert_eq!(of_pool(&t4(Some(2), None), "dask-infra"), None);
 }
 
-/// The pool is scaled from zero, so what the scheduler says is about nodes of other pools.
+/// The pool has no nodes yet, so the scheduler's message is about nodes of other pools.
 #[test]
 fn the_autoscalers_reason_comes_before_the_schedulers() {
     let scheduler =

@@ -14,7 +14,7 @@ use crate::status::StatusLine;
 use model::address::FieldPath;
 use model::resource::{Effect, Facts, Identity, KindId, Readiness, Resource};
 
-/// Seconds until a rollout counts as stuck: images of 10 GB are pulled in this time.
+/// Seconds after which a rollout counts as stuck. Images of 10 GB can be pulled in this time.
 const DEADLINE: u32 = 900;
 
 pub const DEPLOYMENT: Kind = Kind {

@@ -1,5 +1,5 @@
-//! Application default credentials: the one look-up, for requests and for `doctor`. Credentials that it calls usable are used.
-//! Source: google-auth's `_default.py` and `gcloud` for paths and order; AIP-4110 for the types of files.
+//! Application default credentials: the search that both requests and `doctor` use, so that they agree. Source: google-auth's
+//! `_default.py` and `gcloud` for paths and order; AIP-4110 for the types of files.
 
 use std::fmt;
 use std::fs;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::exchange::{Key, Login, Refresh};
 use crate::environment::Env;
 
-/// Results of a search for application default credentials on this machine, without a network.
+/// The result of a search for application default credentials on this machine, without network access.
 #[derive(Debug)]
 pub enum AdcSearch {
     File(File),
@@ -27,7 +27,7 @@ pub enum AdcSearch {
 pub struct File {
     pub path: PathBuf,
     pub kind: CredentialKind,
-    /// The account's e-mail address, if the file has it. It is no secret.
+    /// The account's e-mail address, if the file has it. It is not a secret.
     pub account: Option<String>,
     /// The project that is charged for requests, if the file names one.
     pub quota_project: Option<String>,

@@ -1,7 +1,6 @@
-//! Tokens that we ask a token server for ourselves. Google's library signs a token with a service account's key and asks
-//! nobody: Google's own APIs take that, a cluster wants a token of OAuth. And it knows no credentials of workforce
-//! identity federation.
-//! Source: RFC 7523; google-auth's `service_account.py` and `external_account_authorized_user.py`.
+//! Tokens that this program requests from a token server itself. For a service account's key, Google's library signs a token
+//! locally. Google's APIs accept that, but a cluster needs an OAuth token. The library also does not support workforce identity
+//! federation. Source: RFC 7523; google-auth's `service_account.py` and `external_account_authorized_user.py`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,8 +20,8 @@ use super::TokenError;
 use crate::proxy::with_environment_proxy;
 use crate::transport::{USER_AGENT, causes};
 
-/// Scopes that a GKE cluster needs, too. Without the second one, a cluster knows an account by a number, and bindings by e-mail
-/// do not match. Source: gke-gcloud-auth-plugin.
+/// The scopes of tokens. Without the second one, a GKE cluster identifies an account by a number, and role bindings for an e-mail
+/// address do not match. Source: gke-gcloud-auth-plugin.
 pub const SCOPES: [&str; 2] =
     ["https://www.googleapis.com/auth/cloud-platform", "https://www.googleapis.com/auth/userinfo.email"];
 
@@ -30,7 +29,7 @@ const TOKEN_SERVER: &str = "https://oauth2.googleapis.com/token";
 const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 /// The lifetime of a signed assertion: the longest that the token server accepts.
 const ASSERTION_LIFETIME: SignedDuration = SignedDuration::from_secs(3600);
-/// The most that this machine's clock may be ahead of the token server's.
+/// How far this machine's clock may be ahead of the token server's.
 const SKEW: SignedDuration = SignedDuration::from_secs(10);
 /// Seconds before the end of a token at which it is renewed, if it lives long enough.
 const RENEW_BEFORE: i64 = 300;
@@ -89,7 +88,7 @@ impl Key {
     }
 }
 
-/// The credentials that `gcloud auth application-default login --login-config` leaves.
+/// The credentials that `gcloud auth application-default login --login-config` stores.
 pub struct Refresh {
     /// Basic authentication of the client.
     client: String,
@@ -118,7 +117,7 @@ fn field<'a>(file: &'a Value, name: &str) -> Result<&'a str, String> {
     value.ok_or_else(|| format!("it has no `{name}`"))
 }
 
-/// Returns the URL of a token server if nobody can read the requests to it.
+/// Returns the URL of a token server if requests to it are encrypted or stay on this machine.
 fn secure_url(url: &str, name: &str) -> Result<String, String> {
     let uri: http::Uri = url.parse().map_err(|_| format!("its `{name}` is not a URL"))?;
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
@@ -237,7 +236,7 @@ impl Exchange {
         }
     }
 
-    /// Drops a token that was refused. Returns true if the next request has another one.
+    /// Discards a token that was refused. Returns true if the next request will have another one.
     pub async fn forget(&self, refused: &str) -> bool {
         let mut last = self.last.lock().await;
         last.take_if(|token| token.text == refused);

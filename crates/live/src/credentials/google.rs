@@ -39,7 +39,7 @@ impl GoogleLibrary {
         built.map(Self).map_err(|error| causes(&error))
     }
 
-    /// Returns a token.
+    /// Returns an access token, from the library's cache or a new one.
     ///
     /// # Errors
     ///
@@ -50,7 +50,8 @@ impl GoogleLibrary {
     }
 }
 
-/// Creates an impersonation. The library does not support workforce identity federation, also not as source credentials.
+/// Creates an impersonation. The library does not support workforce identity federation as source credentials, so such a source
+/// is an [`Exchange`].
 fn impersonated_by(content: Value) -> Result<impersonated::Builder, String> {
     let source = &content["source_credentials"];
     if source["type"] != CredentialKind::Workforce.name() {

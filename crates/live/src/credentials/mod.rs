@@ -29,11 +29,11 @@ pub const CREDENTIALS_REMEDY: &str = "run `gcloud auth application-default login
 /// The header that names the project that is charged for a request.
 const QUOTA_PROJECT: http::HeaderName = http::HeaderName::from_static("x-goog-user-project");
 
-/// Credentials that are looked up when they are first needed.
+/// Google credentials, which are looked up on first use.
 #[derive(Debug, Default)]
 pub struct Credentials(OnceCell<Source>);
 
-/// The source of tokens.
+/// The credentials that were found, and the project to charge.
 #[derive(Debug)]
 struct Source {
     origin: CredentialSource,
@@ -90,8 +90,8 @@ impl Source {
         tokio::time::timeout(TOKEN_TIMEOUT, token).await.unwrap_or_else(|_| Err(self.timeout()))
     }
 
-    /// Returns the error for a token that took too long: without a file, the metadata server is asked, and outside of Google
-    /// Cloud there is none.
+    /// Returns the error for a token request that timed out: without a credentials file the metadata server is asked, which does
+    /// not exist outside Google Cloud.
     fn timeout(&self) -> TokenError {
         match self.origin {
             CredentialSource::MetadataServer => {
@@ -168,7 +168,7 @@ fn redacted(text: &str, own: &Secrets) -> String {
     secrets::redacted(&own.out_of(text))
 }
 
-/// Returns the secrets in the file that the credentials come from.
+/// Returns the secrets in the credentials file.
 fn file_secrets(origin: &CredentialSource) -> Secrets {
     let file = match origin {
         CredentialSource::File { path, .. } => Some(PathBuf::from(path)),

@@ -1,4 +1,4 @@
-//! A token server on loopback, and a key that is good for nothing else.
+//! A token server on loopback, and a private key for tests only.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -10,7 +10,7 @@ use super::exchange::host;
 use crate::ErrorClass;
 use model::secrets::{self, HIDDEN, Secrets};
 
-/// The most characters of a token server's message that are shown.
+/// The maximum number of characters of a token server's message that are shown.
 const MAX_SHOWN: usize = 240;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
-//! Certificates of Dask clusters on hosts. Each cluster has an authority of its own, which signs one certificate and is forgotten: nobody
-//! can sign another one. They go to the host of its scheduler over the pipe of the agent, which keeps them as files; hosts and clients get
-//! copies from there. No plan, record or argument of a program has them.
+//! Certificates of Dask clusters on hosts. Each cluster has its own authority, which signs one certificate. Its key is then
+//! discarded, so nobody can sign another one. The agent on the scheduler's host receives the certificates through its pipe and
+//! stores them as files. Other hosts and clients get copies from there. The certificates are never in a plan, a record or the
+//! arguments of a program.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,7 +30,8 @@ pub(super) const TLS: &str = "tls";
 /// The subresource with the certificates of a Dask cluster.
 pub const CERTIFICATES: &str = "certificates";
 
-/// Certificates to write to a host, by the plural and the name of their object: those of the scheduler's host, for the others.
+/// Certificates to write to a host, keyed by the plural and the name of their object. They are copies of those on the scheduler's
+/// host.
 #[derive(Default)]
 pub(super) struct HostCertificates(Mutex<BTreeMap<(String, String), Value>>);
 
@@ -43,8 +45,8 @@ impl HostCertificates {
         self.all().insert((plural.to_owned(), name.to_owned()), certificates);
     }
 
-    /// Returns the certificates to send with a request: those of the Dask cluster that it writes, or new ones. The agent keeps
-    /// those that it has.
+    /// Returns the certificates to send with a request: copies of those of the Dask cluster that it writes, or new ones. An agent
+    /// that already has certificates ignores them.
     pub(super) fn for_request(&self, request: &Request) -> Option<Value> {
         let api_path = tls_cluster(request)?;
         let known = self.all().get(&api_path).cloned();
@@ -133,8 +135,8 @@ fn name_for_clients(host: &Host, cluster: &str) -> String {
     format!("{known}-{}", &blake3::hash(identity.as_bytes()).to_hex()[..16])
 }
 
-/// Returns the options of Dask's `Security` for a client: paths of files that only this user can read. On the machine of the
-/// scheduler they are the agent's own; copies of those of other hosts are kept here until the Dask cluster is deleted.
+/// Returns the options of Dask's `Security` for a client: paths of files that only this user can read. If the scheduler runs on
+/// this machine, they are the agent's own files. Otherwise they are copies, which are kept until the Dask cluster is deleted.
 ///
 /// # Errors
 ///

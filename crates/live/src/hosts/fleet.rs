@@ -8,11 +8,11 @@ use futures::future::join_all;
 use serde_json::{Value, json};
 
 use super::parts::{
-    Key, applied_by, apply_managers, cluster_part, deletion, host_preconditions, key_of, leader, leader_part,
-    leader_values, merge_parts, names_of, part, remove_field, uid_on, worker_share,
+    Key, apply_managers, cluster_part, deletion, host_preconditions, key_of, leader, leader_part,
+    leader_values, merge_parts, names_of, part, parts_of_manager, remove_field, uid_on, worker_share,
 };
 use super::rollout::{self, Rollouts};
-use super::{Agent, CERTIFICATES, FolderOwners, certificates};
+use super::{Agent, CERTIFICATES, FolderHosts, certificates};
 use crate::kube::ByteStream;
 use crate::shape::ApiPath;
 use crate::{ApiError, ErrorClass, MANAGER, Request};
@@ -21,35 +21,36 @@ use model::resource::{Host, HostConnection, Method};
 /// The path of records, up to the stack's id.
 const RECORDS: &str = "/api/v1/namespaces/dask-infra/configmaps/dask-infra-";
 
-const HOSTS: &str = "/apis/hosts.dask-infra.dev/v1";
+/// The path of the API of objects on hosts.
+const HOSTS_API: &str = "/apis/hosts.dask-infra.dev/v1";
 
-/// The plural of Secrets: every host has those of the stack.
+/// The plural of Secrets. Every host has the stack's Secrets.
 const SECRETS: &str = "secrets";
 
-/// The annotation with the host of a program.
-const ON: &str = "hosts.dask-infra.dev/on";
+/// The annotation of a check's pod with the host that its program runs on.
+const HOST_ANNOTATION: &str = "hosts.dask-infra.dev/on";
 
 /// The hosts of a stack.
 pub struct Fleet {
     agents: Vec<(String, Arc<Agent>)>,
-    /// Hosts that left the stack file, and still have to be emptied.
+    /// Hosts that are no longer in the stack file, and still have to be emptied.
     removed: Mutex<Vec<(String, Arc<Agent>)>>,
-    /// Names of hosts that do not exist any more: nothing is read there.
+    /// Names of hosts that no longer exist: nothing is read there.
     gone: Vec<String>,
-    folder_owners: FolderOwners,
+    folder_hosts: FolderHosts,
     /// Identities of objects on several hosts, by kind and name.
-    identities: Mutex<BTreeMap<Key, Identity>>,
+    identities: Mutex<BTreeMap<Key, SharedIdentity>>,
     rollouts: Rollouts,
     /// The errors of skipped hosts; `None` if unreachable hosts are an error.
     skipped: Mutex<Option<BTreeMap<String, ApiError>>>,
-    /// True for `[local]` and `[slurm]`, which have one host: objects are not divided. Otherwise the first host keeps records and
-    /// locks.
-    is_local: bool,
+    /// True for `[local]` and `[slurm]`, which have a single host, so that objects are not divided. Otherwise the first host
+    /// keeps records and locks.
+    is_single_host: bool,
 }
 
 /// The identity of an object on several hosts. It lasts as long as any of its parts exists: hosts delete their parts at different
 /// times, and a remaining part is not another object.
-struct Identity {
+struct SharedIdentity {
     /// The uid of the part that was seen first.
     uid: String,
     /// The uids of all parts that were seen.
@@ -68,7 +69,7 @@ struct Write<'a> {
     before: Vec<(String, Value)>,
     /// Values that only the scheduler's host knows.
     leader_values: Vec<(&'static str, Value)>,
-    /// Hosts that the object leaves after other objects have left them.
+    /// Hosts that the object leaves only after other objects have left them.
     still_used: BTreeSet<String>,
 }
 
@@ -94,7 +95,7 @@ impl<'a> Write<'a> {
     }
 
     fn ours(&self) -> Vec<(String, Value)> {
-        applied_by(self.query, &self.before)
+        parts_of_manager(self.query, &self.before)
     }
 
     fn part(&self, host: &str) -> Request {
@@ -105,7 +106,7 @@ impl<'a> Write<'a> {
         Request { body: Some(part), ..self.request.clone() }
     }
 
-    /// Returns the request to the scheduler's host; its workers stay as they are if their batch comes later.
+    /// Returns the request to the scheduler's host. It keeps the workers on that host unchanged if they are in a later batch.
     fn leader_request(&self, host: &str, kept: Option<&Value>) -> Request {
         let mut begins = self.part(host);
         if let (Some(worker), Some(body)) = (kept, begins.body.as_mut()) {
@@ -114,7 +115,7 @@ impl<'a> Write<'a> {
         begins
     }
 
-    /// Returns the request that removes the object from a host, if it is there.
+    /// Returns the request that removes the object from a host, if the host has it.
     fn removal_request(&self, host: &str, base: &Value) -> Option<Request> {
         if self.still_used.contains(host) {
             // It goes with the last of them.
@@ -144,21 +145,21 @@ impl<'a> Write<'a> {
 
 impl Fleet {
     pub fn of(hosts: &[Host], gone: Vec<String>) -> Option<Self> {
-        let is_local =
+        let is_single_host =
             hosts.first().is_some_and(|host| host.connection == HostConnection::Local || host.slurm);
         hosts.first()?;
-        let folder_owners = FolderOwners::default();
-        let agent = |host: &Host| Arc::new(Agent::new(host.clone(), Arc::clone(&folder_owners)));
+        let folder_hosts = FolderHosts::default();
+        let agent = |host: &Host| Arc::new(Agent::new(host.clone(), Arc::clone(&folder_hosts)));
         let agents = hosts.iter().map(|host| (host.name.clone(), agent(host))).collect();
         Some(Self {
             agents,
             removed: Mutex::default(),
             gone,
-            folder_owners,
+            folder_hosts,
             identities: Mutex::default(),
             rollouts: Rollouts::default(),
             skipped: Mutex::default(),
-            is_local,
+            is_single_host,
         })
     }
 
@@ -167,12 +168,12 @@ impl Fleet {
         let mut removed = self.removed_hosts();
         let before = removed.len();
         let agents = &self.agents;
-        for host in hosts.iter().filter(|host| !self.is_local && !self.gone.contains(&host.name)) {
+        for host in hosts.iter().filter(|host| !self.is_single_host && !self.gone.contains(&host.name)) {
             let mut known = agents.iter().chain(removed.iter());
             if !known.any(|(name, _)| *name == host.name) {
                 removed.push((
                     host.name.clone(),
-                    Arc::new(Agent::new(host.clone(), Arc::clone(&self.folder_owners))),
+                    Arc::new(Agent::new(host.clone(), Arc::clone(&self.folder_hosts))),
                 ));
             }
         }
@@ -209,7 +210,7 @@ impl Fleet {
         &self.agents[0].1
     }
 
-    /// Sends one request to the hosts that it concerns.
+    /// Sends a request to the hosts that it concerns.
     ///
     /// # Errors
     ///
@@ -223,7 +224,7 @@ impl Fleet {
         {
             certificates::forget_for_clients(&self.record_host().host, name);
         }
-        if self.is_local {
+        if self.is_single_host {
             return self.record_host().send(request).await;
         }
         let Some(api_path) = api_path.filter(|api_path| is_shared(api_path.plural)) else {
@@ -233,7 +234,7 @@ impl Fleet {
             (Method::Get, None, _) => self.list(request, api_path.plural).await,
             (_, Some(name), below) if api_path.plural == "pods" => self.pod(request, name, below).await,
             (Method::Get, Some(name), Some(CERTIFICATES)) => {
-                self.certificates(request, &format!("{HOSTS}/{}/{name}", api_path.plural)).await
+                self.certificates(request, &format!("{HOSTS_API}/{}/{name}", api_path.plural)).await
             }
             (Method::Get, Some(_), _) => {
                 self.whole(self.everywhere(|_| Some(request.clone())).await?).ok_or_else(|| absent(request))
@@ -268,18 +269,18 @@ impl Fleet {
         let parts = self.everywhere(|_| Some(look.clone())).await?;
         let leader = leader_part(&parts).and_then(|part| leader(part, &names_of(&part["spec"]["hosts"])));
         let leader = leader.ok_or_else(|| absent(request))?;
-        self.on(&leader, &Request::get(request.api, format!("{path}/{CERTIFICATES}"))).await
+        self.send_to(&leader, &Request::get(request.api, format!("{path}/{CERTIFICATES}"))).await
     }
 
     /// Copies the certificates of a Dask cluster from the scheduler's host to its other hosts.
-    async fn certified(
+    async fn share_certificates(
         &self,
         request: &Request,
         leader: Option<&str>,
         object: (&str, &str),
     ) -> Result<(), ApiError> {
         let (plural, name) = object;
-        let found = self.certificates(request, &format!("{HOSTS}/{plural}/{name}")).await?;
+        let found = self.certificates(request, &format!("{HOSTS_API}/{plural}/{name}")).await?;
         for (_, agent) in self.all().iter().filter(|(host, _)| Some(host.as_str()) != leader) {
             agent.certificates.keep(plural, name, found.clone());
         }
@@ -288,7 +289,7 @@ impl Fleet {
 
     async fn send_to_record_host(&self, request: &Request) -> Result<Value, ApiError> {
         let (record_host, _) = &self.agents[0];
-        let answer = self.on(record_host, request).await;
+        let answer = self.send_to(record_host, request).await;
         let stack = request.path.strip_prefix(RECORDS).filter(|_| request.method == Method::Get);
         if let (Some(stack), Err(error)) = (stack, &answer)
             && error.class == ErrorClass::NotFound
@@ -299,10 +300,10 @@ impl Fleet {
         answer
     }
 
-    /// Returns the record host of the last apply, if it is another one now: environments list all hosts, the record host first.
+    /// Returns the record host of the last apply, if it was another one: environments list all hosts, with the record host first.
     async fn previous_record_host(&self, request: &Request, stack: &str) -> Result<Option<String>, ApiError> {
         let manager = format!("{MANAGER}/{stack}");
-        let look = Request::get(request.api, format!("{HOSTS}/environments"));
+        let look = Request::get(request.api, format!("{HOSTS_API}/environments"));
         let lists = self.everywhere(|_| Some(look.clone())).await?;
         let items = lists.iter().filter_map(|(_, list)| list["items"].as_array()).flatten();
         let ours = items.filter(|item| apply_managers(item).contains(manager.as_str()));
@@ -312,7 +313,7 @@ impl Fleet {
         Ok(moved.next())
     }
 
-    async fn on(&self, name: &str, request: &Request) -> Result<Value, ApiError> {
+    async fn send_to(&self, name: &str, request: &Request) -> Result<Value, ApiError> {
         let all = self.all();
         let Some((_, agent)) = all.iter().find(|(host, _)| host == name) else { return Err(absent(request)) };
         agent.send(request).await.map_err(|error| named(error, name))
@@ -352,7 +353,7 @@ impl Fleet {
                 None => Ok(found),
             };
         }
-        together(missed.into_iter().map(|(_, error)| error)).map_or(Ok(found), Err)
+        combined(missed.into_iter().map(|(_, error)| error)).map_or(Ok(found), Err)
     }
 
     async fn list(&self, request: &Request, plural: &str) -> Result<Value, ApiError> {
@@ -383,12 +384,12 @@ impl Fleet {
     async fn pod(&self, request: &Request, name: &str, below: Option<&str>) -> Result<Value, ApiError> {
         if request.method == Method::Patch {
             let body = request.body.as_ref();
-            let on = body.and_then(|body| body["metadata"]["annotations"][ON].as_str());
+            let on = body.and_then(|body| body["metadata"]["annotations"][HOST_ANNOTATION].as_str());
             let known = self.agents.iter().map(|(host, _)| host.as_str()).find(|host| Some(*host) == on);
-            return self.on(known.unwrap_or(&self.agents[0].0), request).await;
+            return self.send_to(known.unwrap_or(&self.agents[0].0), request).await;
         }
         match self.host_of(request, name, below).await? {
-            Some(host) => self.on(&host, request).await,
+            Some(host) => self.send_to(&host, request).await,
             None => Err(absent(request)),
         }
     }
@@ -413,14 +414,14 @@ impl Fleet {
         Ok(found.into_iter().next().map(|(host, _)| host))
     }
 
-    /// Returns true if hosts were skipped, and others were not.
+    /// Returns true if some hosts were skipped, but not all.
     fn some_are_skipped(&self) -> bool {
         let all = self.all().len();
         self.skipped_hosts().as_ref().is_some_and(|skipped_hosts| (1..all).contains(&skipped_hosts.len()))
     }
 
-    /// Applies an object. The host with the scheduler comes first, as the workers of others look for it. If workers of several
-    /// hosts restart, or those of one host take over from those of another, the hosts are written in batches.
+    /// Applies an object. The scheduler's host is written first, because workers on other hosts connect to it. If workers on
+    /// several hosts restart, or workers on one host take over from workers on another, the hosts are written in batches.
     async fn apply(&self, request: &Request) -> Result<Value, ApiError> {
         let mut write = Write::of(request);
         if write.body["kind"] == "Secret" {
@@ -435,7 +436,7 @@ impl Fleet {
         if !write.query.contains("dryRun=") {
             write.before = self.everywhere(|_| Some(Request::get(request.api, write.path))).await?;
             self.rollouts.end(&key_of(&write.body));
-            self.extend(&write).await?;
+            self.add_cluster_to_hosts(&write).await?;
         }
         let first = leader(&write.body, &write.hosts);
         let order = rollout::order(&write.body, &write.hosts, first.as_deref(), &write.ours());
@@ -451,7 +452,7 @@ impl Fleet {
                 && !write.query.contains("dryRun=")
                 && let Some((plural, name)) = certificates::tls_cluster(request)
             {
-                self.certified(request, Some(first.as_str()), (&plural, &name)).await?;
+                self.share_certificates(request, Some(first.as_str()), (&plural, &name)).await?;
             }
         }
         let waits = |host: &str| order.later.iter().flatten().any(|name| name == host);
@@ -479,14 +480,14 @@ impl Fleet {
         self.whole(parts).ok_or_else(|| absent(request))
     }
 
-    /// Returns hosts that a Dask cluster leaves and that its groups still use: those move later.
+    /// Returns the hosts that a Dask cluster leaves while its groups still use them, as the groups move later.
     async fn used_by_groups(&self, write: &Write<'_>) -> Result<BTreeSet<String>, ApiError> {
         if write.body["kind"] != "Cluster" {
             return Ok(BTreeSet::new());
         }
         let before = write.ours();
         let leaves = |host: &str| !write.has(host) && before.iter().any(|(name, _)| name == host);
-        let look = Request::get(write.request.api, format!("{HOSTS}/workergroups"));
+        let look = Request::get(write.request.api, format!("{HOSTS_API}/workergroups"));
         let lists = self.everywhere(|host| leaves(host).then(|| look.clone())).await?;
         let name = &write.body["metadata"]["name"];
         let is_used = |list: &Value| {
@@ -495,16 +496,16 @@ impl Fleet {
         Ok(lists.into_iter().filter(|(_, list)| is_used(list)).map(|(host, _)| host).collect())
     }
 
-    /// Writes the Dask cluster's part, without workers, to hosts that a new group uses. The group may come before the cluster's
-    /// own change, to take over the data of the cluster's workers.
-    async fn extend(&self, write: &Write<'_>) -> Result<(), ApiError> {
+    /// Writes the Dask cluster's part, without workers, to hosts that only its new group uses. The group may come before the
+    /// cluster's own change, so that its workers can take over data from the cluster's workers.
+    async fn add_cluster_to_hosts(&self, write: &Write<'_>) -> Result<(), ApiError> {
         let is_new = |host: &String| !write.before.iter().any(|(name, _)| name == host);
         let cluster = write.body["spec"]["cluster"].as_str();
         let Some(cluster) = cluster.filter(|_| write.hosts.iter().any(is_new)) else { return Ok(()) };
         let request = write.request;
-        let path = format!("{HOSTS}/clusters/{cluster}");
+        let path = format!("{HOSTS_API}/clusters/{cluster}");
         let all = self.everywhere(|_| Some(Request::get(request.api, path.as_str()))).await?;
-        let parts = applied_by(write.query, &all);
+        let parts = parts_of_manager(write.query, &all);
         let Some(base) = leader_part(&parts) else { return Ok(()) };
         let has = |parts: &[(String, Value)], host: &str| {
             parts.iter().any(|(name, part)| name == host && part["metadata"]["deletionTimestamp"].is_null())
@@ -517,7 +518,7 @@ impl Fleet {
             return Err(request.failed(ErrorClass::Invalid, message));
         }
         if base["spec"]["scheduler"]["protocol"] == certificates::TLS {
-            self.certified(request, base["spec"]["host"].as_str(), ("clusters", cluster)).await?;
+            self.share_certificates(request, base["spec"]["host"].as_str(), ("clusters", cluster)).await?;
         }
         // What others have is not taken from them, whatever the group's own change may.
         let words: Vec<&str> = write.query.split('&').filter(|word| !word.starts_with("force=")).collect();
@@ -568,12 +569,12 @@ impl Fleet {
                 known.parts.extend(own);
                 object["metadata"]["uid"] = json!(known.uid);
             }
-            None => drop(identities.insert(key, Identity { uid, parts: own })),
+            None => drop(identities.insert(key, SharedIdentity { uid, parts: own })),
         }
         Some(object)
     }
 
-    /// Returns true if all hosts that can be read have the same values.
+    /// Returns true if the parts of all readable hosts have the same values.
     fn is_on_all(&self, parts: &[(String, Value)]) -> bool {
         let skipped_hosts = self.skipped_hosts();
         let is_known = |name: &String| skipped_hosts.as_ref().is_none_or(|missed| !missed.contains_key(name));
@@ -590,7 +591,7 @@ impl Fleet {
         uid == own || known.is_some_and(|known| known.parts.contains(&own))
     }
 
-    fn identities(&self) -> MutexGuard<'_, BTreeMap<(String, String), Identity>> {
+    fn identities(&self) -> MutexGuard<'_, BTreeMap<(String, String), SharedIdentity>> {
         // Nothing that holds it can panic half way.
         self.identities.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -623,7 +624,7 @@ impl Fleet {
     /// As [`Agent::follow`].
     pub async fn follow(&self, request: Request) -> Result<ByteStream, ApiError> {
         let path = request.path.split('?').next().unwrap_or_default().to_owned();
-        let api_path = ApiPath::parse(&path).filter(|_| !self.is_local);
+        let api_path = ApiPath::parse(&path).filter(|_| !self.is_single_host);
         let host = match api_path.as_ref().and_then(|api_path| Some((api_path.name?, api_path.subresource))) {
             Some((name, below)) => {
                 self.host_of(&request, name, below).await?.ok_or_else(|| absent(&request))?
@@ -650,8 +651,8 @@ fn named(mut error: ApiError, host: &str) -> ApiError {
     error
 }
 
-/// Merges the errors of several hosts: the first, with the names of the other unreachable hosts.
-fn together(errors: impl Iterator<Item = ApiError>) -> Option<ApiError> {
+/// Combines the errors of several hosts into the first one, with the messages and remedies of the others.
+fn combined(errors: impl Iterator<Item = ApiError>) -> Option<ApiError> {
     errors.reduce(|mut all, error| {
         if all.status.is_some() || error.status.is_some() {
             return all;
@@ -701,11 +702,11 @@ mod tests {
             agents: Vec::new(),
             removed: Mutex::default(),
             gone: Vec::new(),
-            folder_owners: FolderOwners::default(),
+            folder_hosts: FolderHosts::default(),
             identities: Mutex::default(),
             rollouts: Rollouts::default(),
             skipped: Mutex::default(),
-            is_local: false,
+            is_single_host: false,
         };
         let on = |host: &str, uid: &str| {
             let (host, mut part) = live(host, 1);

@@ -1,8 +1,8 @@
-//! Live state of a host: requests to the agent that shows it as a small Kubernetes-like API. The agent is a Python
-//! program that is given to the host's Python over its standard input, and ends with the command; nothing of it stays.
+//! Live state of a host: requests to the agent that shows it as a small Kubernetes-like API. The agent is a Python program. The
+//! host's Python reads it from its standard input, and it ends with the command, leaving nothing behind.
 //!
-//! Not a client of its own for processes: with an API like that of Kubernetes, plan, comparison, lock, record and apply are those
-//! of clusters, unchanged. The program needs nothing on the host but Python, and works as well over SSH.
+//! There is no separate client for processes: because the agent's API is like that of Kubernetes, planning, comparison, lock,
+//! record and apply work without changes. The agent needs nothing on the host but Python, and also works over SSH.
 //!
 //! # The agent's API
 //!
@@ -18,7 +18,7 @@
 //! | `pods` | `v1` | one for each process, and one for each environment's installer |
 //!
 //! - GET and LIST (with `labelSelector`), PATCH (a server-side apply with `fieldManager` and `force`) and DELETE (with
-//!   preconditions). There is no watch: callers poll.
+//!   preconditions). Watches are not supported: callers poll.
 //! - `pods/NAME/log` is the log of a process. `clusters/NAME/scale` (PUT) sets the number of workers. `clusters/NAME/certificates`
 //!   returns the files of TLS.
 //! - `spec` is stored as a file, `status` is computed for each answer: the agent looks at processes and asks schedulers.
@@ -56,8 +56,8 @@ use crate::shape::Media;
 use crate::{ApiError, ErrorClass, Request};
 use model::resource::{Host, HostConnection};
 
-/// The agent: a file for each concern, joined to one text, as nothing of it is on the host's disk to be imported. The last file
-/// serves requests; the others define what it uses.
+/// The agent's source: several files joined into one text, because there are no files on the host's disk to import. The last file
+/// serves requests and uses the others.
 pub const AGENT: &str = concat!(
     include_str!("agent/load.py"),
     include_str!("agent/base.py"),
@@ -93,8 +93,8 @@ const LOAD: &str = concat!(
     "\nrefuse_old()\nSOURCE = sys.stdin.read(int(sys.stdin.readline()))\nexec(load(SOURCE))\n"
 );
 
-/// Reads a program from the standard input and runs it: the text is written to the host's disk only for reboots, and no list of
-/// processes shows it. The agent passes its text on to the processes that it starts.
+/// Reads a program from the standard input and runs it. So its text does not appear in process lists, and is on the host's disk
+/// only for restarts after a reboot. The agent passes its text to the processes that it starts.
 pub const START: &str = "import sys; SOURCE = sys.stdin.read(int(sys.stdin.readline())); exec(compile(SOURCE, 'dask-infra', 'exec'))";
 
 /// Returns the input of [`START`] for the text of an agent.
@@ -108,25 +108,25 @@ const PYTHON: &str = "DASK_INFRA_PYTHON";
 /// The timeout of the agent's start, on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The timeout of a request: the agent waits 10 s for its files and 3 s for schedulers, on a busy machine, and a program that was
-/// killed may take seconds to end.
+/// The timeout of a request. On a busy machine, the agent waits up to 10 s for its files and 3 s for schedulers, and a killed
+/// program may take seconds to end.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The interval of reads of a log that is followed.
+/// The interval at which a followed log is read.
 const LOG_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The most bytes of its standard error that are read: they include the reason why it ended.
+/// The maximum number of bytes that are read of an agent's standard error, which says why it ended.
 const MAX_STDERR: u64 = 1024 * 1024;
 
 /// The remedy when the agent cannot run.
 const REMEDY: &str =
     "Python 3.8 or later must be on the PATH as `python3`; DASK_INFRA_PYTHON names another one";
 
-/// The agent of a host. It is started on first use, and again after it ended.
+/// The agent of a host. It is started on first use, and restarted if it has ended.
 pub struct Agent {
     host: Host,
     slot: Mutex<Slot>,
-    folder_owners: FolderOwners,
+    folder_hosts: FolderHosts,
     certificates: certificates::HostCertificates,
 }
 
@@ -137,8 +137,8 @@ struct Slot {
     failed: Option<(Instant, ApiError)>,
 }
 
-/// The host names by machine and folder: two names with the same folder are one host.
-type FolderOwners = Arc<std::sync::Mutex<BTreeMap<String, String>>>;
+/// The name of the host that uses a folder, keyed by machine and folder: two names with the same folder are one host.
+type FolderHosts = Arc<std::sync::Mutex<BTreeMap<String, String>>>;
 
 struct Running {
     /// The process, which ends with this value.
@@ -146,15 +146,16 @@ struct Running {
     requests: ChildStdin,
     answers: BufReader<ChildStdout>,
     stderr: BufReader<ChildStderr>,
-    last: u64,
+    /// The number of the last request. The agent repeats it in its answer.
+    last_request_id: u64,
 }
 
 impl Agent {
-    fn new(host: Host, folder_owners: FolderOwners) -> Self {
+    fn new(host: Host, folder_hosts: FolderHosts) -> Self {
         Self {
             host,
             slot: Mutex::default(),
-            folder_owners,
+            folder_hosts,
             certificates: certificates::HostCertificates::default(),
         }
     }
@@ -177,9 +178,8 @@ impl Agent {
         request.read(Answer { status, media: Media::Other, body })
     }
 
-    /// Sends a request in a task of its own. The caller may do other work meanwhile, such as an apply that writes its record
-    /// while its lock is being renewed; without a task, other requests would wait for the agent forever. The task ends with the
-    /// caller.
+    /// Sends a request in a task of its own. Otherwise other requests would wait forever if the caller stopped polling this one,
+    /// as an apply does that writes its record while its lock is renewed. The task ends with the caller.
     async fn exchange(self: &Arc<Self>, request: &Request, path: &str) -> Result<(u16, Value), ApiError> {
         let (agent, asked, base_path) = (Arc::clone(self), request.clone(), path.to_owned());
         let mut task = JoinSet::new();
@@ -204,7 +204,7 @@ impl Agent {
         Ok(answer)
     }
 
-    /// Sends one request at a time: the agent reads files and processes, which is too fast to gain from parallel requests.
+    /// Sends one request at a time. The agent only reads files and processes, which is too fast to gain from parallel requests.
     async fn exchange_locked(&self, request: &Request, path: &str) -> Result<(u16, Value), ApiError> {
         let asked = Instant::now();
         let mut slot = self.slot.lock().await;
@@ -222,8 +222,8 @@ impl Agent {
                 }
             },
         };
-        running.last += 1;
-        let id = running.last;
+        running.last_request_id += 1;
+        let id = running.last_request_id;
         let mut line = json!({
             "id": id, "method": request.method.as_str(), "path": path, "body": request.body, "slurm": self.host.slurm,
         });
@@ -281,7 +281,7 @@ impl Agent {
         };
         let answers = BufReader::new(answers);
         let stderr = BufReader::new(stderr);
-        let mut running = Running { _child: child, requests, answers, stderr, last: 0 };
+        let mut running = Running { _child: child, requests, answers, stderr, last_request_id: 0 };
         let source = start_input(AGENT);
         let hello = tokio::time::timeout(START_TIMEOUT, running.first_answer(&source, &nonce)).await;
         match hello {
@@ -311,12 +311,12 @@ impl Agent {
         }
     }
 
-    /// Returns the other name of the host if its folder on this machine is known already.
+    /// Returns the other name of the host if another name already uses the same folder on the same machine.
     fn duplicate_of(&self, hello: &Value) -> Option<String> {
         let base_path = format!("{} {}", hello["machine"], hello["folder"]);
         // Nothing that holds it can panic half way.
-        let mut folder_owners = self.folder_owners.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let name = folder_owners.entry(base_path).or_insert_with(|| self.host.name.clone());
+        let mut folder_hosts = self.folder_hosts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let name = folder_hosts.entry(base_path).or_insert_with(|| self.host.name.clone());
         (*name != self.host.name).then(|| name.clone())
     }
 
@@ -367,7 +367,7 @@ impl Running {
         Ok(line.and_then(|line| serde_json::from_str(&line).ok()))
     }
 
-    /// Reads one line. Its length is limited, so a host cannot fill this machine's memory.
+    /// Reads one line. Its length is limited, so that a host cannot exhaust this machine's memory.
     async fn line(&mut self) -> std::io::Result<Option<String>> {
         let mut line = Vec::new();
         let most = u64::try_from(MAX_RESPONSE_BYTES).unwrap_or(u64::MAX);
@@ -380,7 +380,7 @@ impl Running {
         Ok((!line.is_empty()).then_some(line))
     }
 
-    /// Reads the first response of the agent, after anything that a shell prints before it.
+    /// Reads the agent's first response, and skips anything that a shell prints before it.
     async fn first_answer(&mut self, source: &str, nonce: &str) -> std::io::Result<Option<Value>> {
         self.requests.write_all(source.as_bytes()).await?;
         self.requests.flush().await?;

@@ -13,8 +13,8 @@ pub(super) fn names_of(list: &Value) -> Vec<String> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// Returns the parts that the field manager in the query has applied, and those without any.
-pub(super) fn applied_by(query: &str, parts: &[(String, Value)]) -> Vec<(String, Value)> {
+/// Returns the parts that the field manager in the query has applied, and those without any field manager.
+pub(super) fn parts_of_manager(query: &str, parts: &[(String, Value)]) -> Vec<(String, Value)> {
     let manager = query.split('&').find_map(|word| word.strip_prefix("fieldManager="));
     let manager = manager.unwrap_or_default().replace("%2F", "/");
     let ours =
@@ -22,7 +22,7 @@ pub(super) fn applied_by(query: &str, parts: &[(String, Value)]) -> Vec<(String,
     parts.iter().filter(|(_, part)| ours(part)).cloned().collect()
 }
 
-/// Returns the values that only the scheduler's own host knows, from its part.
+/// Returns the values that only the scheduler's host knows, from its part.
 pub(super) fn leader_values(body: &Value, part: &Value) -> Vec<(&'static str, Value)> {
     let (scheduler, mut told) = (&part["status"]["scheduler"], Vec::new());
     // The address of an interface.
@@ -51,7 +51,7 @@ pub(super) fn leader_part(parts: &[(String, Value)]) -> Option<&Value> {
     Some(leader_part.map_or(any, |(_, part)| part))
 }
 
-/// Returns the part of a Dask cluster for another host than that of `base`, without workers.
+/// Returns a part of a Dask cluster without workers, for a host other than that of `base`.
 pub(super) fn cluster_part(base: &Value, host: &str) -> Value {
     let metadata = &base["metadata"];
     let mut cluster_part = json!({
@@ -98,14 +98,14 @@ pub(super) fn uid_on(host: &str, part: &Value) -> String {
     format!("{host}={}", part["metadata"]["uid"].as_str().unwrap_or_default())
 }
 
-/// Returns its kind and name.
+/// Returns the kind and name of an object.
 pub(super) fn key_of(object: &Value) -> Key {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     (text(&object["kind"]), text(&object["metadata"]["name"]))
 }
 
-/// Returns the delete of a host's part as it was read, if it is of the same object as `base`: another stack of the same user may
-/// have an object of that name there.
+/// Returns the delete of a host's part, if it belongs to the same object as `base`. Another stack of the same user may have an
+/// object with that name there.
 pub(super) fn deletion(
     request: &Request,
     host: &str,
@@ -141,7 +141,7 @@ pub(super) fn host_preconditions(request: &Request, host: &str) -> Request {
     own
 }
 
-/// Reduces `node1=V,node2=W` to the value of one host; a value without hosts is the same everywhere.
+/// Reduces `node1=V,node2=W` to the value of one host; a value without host names is for every host.
 fn keep_host_identity(metadata: &mut Value, host: &str) {
     for field in ["uid", "resourceVersion"] {
         let Some(text) = metadata[field].as_str().filter(|text| text.contains('=')) else { continue };
@@ -234,7 +234,7 @@ pub(super) fn remove_field(object: &mut Value, field: &str) {
     }
 }
 
-/// Merges the statuses of parts: a value that is missing in one is missing.
+/// Merges the statuses of parts. A value that one part lacks is missing in the result.
 fn status(parts: &[(String, Value)]) -> Value {
     let Some((_, base)) = parts.first() else { return Value::Null };
     let mut status = base["status"].clone();

@@ -1,4 +1,4 @@
-//! Remedies from agents. The host is not trusted: only known remedies are shown, with paths shell-quoted.
+//! Remedies that agents suggest. Hosts are not trusted: only known remedies are shown, with their paths quoted for the shell.
 
 use serde_json::Value;
 

@@ -14,10 +14,11 @@ use super::Agent;
 use super::parts::{Key, comparable_spec, names_of, remove_field, worker_share};
 use crate::{ErrorClass, Request};
 
-/// The time that the workers of one batch may take, and the interval of reads.
+/// How long the workers of one batch may take, and the interval of reads.
 const BATCH_TIMEOUT: Duration = Duration::from_secs(600);
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
-/// The time for which workers must be registered: one that its nanny kills for its memory is registered for a moment.
+/// How long workers must be registered to count as stable. A worker whose nanny kills it for its memory is registered for a
+/// moment.
 const STABLE_FOR: Duration = Duration::from_secs(1);
 
 /// The order of writes of one object.
@@ -27,7 +28,8 @@ pub(super) struct RolloutOrder {
     pub(super) now: Vec<String>,
     /// Later batches; empty if everything is written at once.
     pub(super) later: Vec<Vec<String>>,
-    /// The scheduler's host, which is always written first, and its `spec.worker` until a later batch changes its workers.
+    /// The scheduler's host, which is always written first, and the `spec.worker` that it keeps until a later batch changes its
+    /// workers.
     initial_workers: Option<(String, Value)>,
 }
 
@@ -37,8 +39,8 @@ impl RolloutOrder {
     }
 }
 
-/// Returns the order of writes; `before` is what the hosts have of the object. Empty for adaptive clusters, where the
-/// work sets the number of workers.
+/// Returns the order of writes; `before` has the parts of the object on the hosts. Empty for adaptive clusters, whose number of
+/// workers follows their tasks.
 pub(super) fn order(
     body: &Value,
     hosts: &[String],
@@ -94,7 +96,7 @@ fn settings(part: &Value) -> Value {
 /// A write to a host of a later batch.
 pub(super) type HostWrite = (String, Arc<Agent>, Request);
 
-/// Running rollouts, by object. Nobody waits for the answers: they are reported with the object.
+/// Running rollouts, by object. No caller waits for them: their results are reported in the status of the object.
 #[derive(Default)]
 pub(super) struct Rollouts(Arc<Mutex<BTreeMap<Key, Rollout>>>);
 
@@ -117,7 +119,7 @@ impl Rollouts {
         }
     }
 
-    /// Starts the rollout of an object. `written` are the hosts that have it already; `look` reads the object on a host.
+    /// Starts the rollout of an object. `written` are the hosts that were already written; `look` reads the object on a host.
     pub(super) fn begin(
         &self,
         key: Key,
@@ -128,7 +130,7 @@ impl Rollouts {
         let (all, own) = (Arc::clone(&self.0), key.clone());
         let mut turns = self.all();
         let task = tokio::spawn(async move {
-            let taken = take(&look, written, later).await;
+            let taken = write_batches(&look, written, later).await;
             let mut turns = all.lock().unwrap_or_else(PoisonError::into_inner);
             match taken {
                 Ok(()) => drop(turns.remove(&own)),
@@ -148,7 +150,11 @@ impl Rollouts {
     }
 }
 
-async fn take(
+/// Writes the later batches one after the other. Each waits until the workers of the batch before it are as desired, `written` first.
+///
+/// # Errors
+/// The reason why the rollout stopped.
+async fn write_batches(
     look: &Request,
     written: Vec<(String, Arc<Agent>)>,
     later: Vec<Vec<HostWrite>>,

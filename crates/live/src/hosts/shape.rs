@@ -1,7 +1,7 @@
-//! Types of the agent's responses, one for each kind. A response of another shape is an error: the names, versions, states and
-//! numbers that are used further are within bounds, and no word has a control character. Pure.
+//! Types of the agent's responses, one for each kind. A response of another shape is an error. So all names, versions, states and
+//! numbers that are used later are within bounds and without control characters. Pure.
 //!
-//! Fields that are missing here are not used, or are the stack's own values, which the host returns.
+//! Fields without a type here are not used, or are values of the stack that the host only returns.
 #![expect(dead_code, reason = "an answer is of these types or refused; its fields are read from the value")]
 
 use std::collections::BTreeMap;
@@ -13,10 +13,10 @@ use serde_json::Value;
 use super::CERTIFICATES;
 use crate::shape::ApiPath;
 
-/// The most bytes of a message: the agent sends 20 lines of a log at most.
+/// The maximum size of a message in bytes: the agent sends at most 20 lines of a log.
 const MAX_TEXT: usize = 64 * 1024;
 
-/// A bound that no number of workers, jobs or processes of a host reaches.
+/// An upper bound for numbers of workers, jobs and processes.
 const MAX_COUNT: u64 = 1_000_000_000;
 
 /// Declares types of checked strings.
@@ -106,6 +106,7 @@ struct Environment {
     message: Option<Text>,
     log: Option<Text>,
     python: Option<Word>,
+    /// The command that starts Python in the environment's container, to run by hand.
     run: Option<Text>,
     versions: Option<Versions>,
     extras: Option<Versions>,
@@ -148,6 +149,7 @@ struct Workers {
     running: Count,
     present: Option<Count>,
     registered: Option<Count>,
+    /// Workers that run with settings from before the last change.
     changed: Option<Count>,
     wanted: Option<Count>,
 }
@@ -194,7 +196,7 @@ struct Adapter {
     message: Option<Text>,
 }
 
-/// SLURM jobs that wait, by their reason, and that ended, by their state.
+/// Numbers of waiting SLURM jobs by reason, and of ended ones by state.
 #[derive(Deserialize)]
 struct Queue {
     waiting: BTreeMap<Word, Count>,
@@ -267,7 +269,7 @@ pub fn check(path: &str, answer: &Value) -> Result<(), String> {
     }
 }
 
-/// Checks a response against a type. Errors name the field and the type, and repeat nothing from the host.
+/// Checks a response against a type. Errors name the field and the type, and contain no text from the host.
 fn has_shape<T: DeserializeOwned>(answer: &Value) -> Result<(), String> {
     let wrong = |error: serde_path_to_error::Error<serde_json::Error>| {
         let path = error.path().to_string();

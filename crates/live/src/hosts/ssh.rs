@@ -1,5 +1,5 @@
-//! The system's OpenSSH: its configuration, agent, known hosts and jump hosts. Host keys are always checked, and no password is
-//! asked for.
+//! Connections by the system's OpenSSH, with its configuration, agent, known hosts and jump hosts. Host keys are always checked,
+//! and passwords are never asked for.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ const OPTIONS: [&str; 8] = [
 /// The interpreter of the agent if the stack names none.
 const PYTHON: &str = "python3";
 
-/// The variable that names another program than `ssh`, such as a script that sets a configuration.
+/// The environment variable with the program to use instead of `ssh`, such as a script that sets a configuration.
 const PROGRAM: &str = "DASK_INFRA_SSH";
 
 /// Returns the command that runs a program on a host.

@@ -1,5 +1,5 @@
-//! The codes of all messages, in one table. `explain` and `docs/diagnostics.md` are written from it. A code
-//! keeps its meaning forever: one that is no longer used stays unused.
+//! The codes of all messages, in one table. `explain` and `docs/diagnostics.md` are written from it. A code keeps its meaning
+//! forever: codes that are no longer used are not used again.
 //!
 //! `00xx` usage and target, `01xx` syntax and shape of the stack file, `02xx` its meaning, `03xx` plans and
 //! refusals, `04xx` apply, `05xx` sandbox, `06xx` credentials and APIs, `07xx` hosts.
@@ -53,7 +53,7 @@ impl Code {
         &TABLE[self as usize]
     }
 
-    /// Returns true if the lines that it points at contain secrets.
+    /// Returns true if the lines that its messages point at contain secrets.
     pub fn is_about_secrets(self) -> bool {
         matches!(self, Self::SecretInFile | Self::LiteralSecret)
     }

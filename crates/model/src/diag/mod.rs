@@ -15,34 +15,34 @@ pub use codes::{Code, Entry};
 pub use page::page;
 pub use render::{Characters, Colour, Look, render, render_counted};
 
-/// How grave it is.
+/// How serious a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Nothing goes on before it is mended.
+    /// Nothing is done until it is fixed.
     Error,
-    /// Allowed, and likely not meant.
+    /// Allowed, but probably a mistake.
     Warning,
 }
 
 /// Places that a label points at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// A stretch of a text that the user wrote.
+    /// A range of a text that the user wrote.
     Source(Span),
-    /// The value of a field of the stack, or the table around it when the texts do not have it.
+    /// The value of a field of the stack, or the enclosing table if the texts do not have the field.
     Value(FieldPath),
-    /// The key of a field of the stack, or a table's name; that of the table around it when the texts do not have it.
+    /// The key of a field of the stack, or a table's name. If the texts do not have the field, the name of the enclosing table.
     Key(FieldPath),
-    /// A section of the stack or an object that it makes.
+    /// A section of the stack or an object of a section.
     Address(Address),
 }
 
-/// A place and what it has to do with the matter.
+/// A place, and a text that relates it to the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
     pub place: Place,
-    /// A few words beside the place; may be empty.
+    /// A few words at the place; may be empty.
     pub text: String,
 }
 
@@ -51,7 +51,7 @@ pub struct Label {
 pub struct Diagnostic {
     /// The stable code, for `explain` and for searching.
     pub code: Code,
-    /// How grave it is.
+    /// How serious a message is.
     pub severity: Severity,
     /// The problem, in one sentence without a period.
     pub message: String,
@@ -72,7 +72,7 @@ impl Diagnostic {
         Self { severity: Severity::Warning, ..Self::error(code, message) }
     }
 
-    /// Points at a stretch of text; nothing when there is none.
+    /// Points at a range of a text, if there is one.
     #[must_use]
     pub fn at(mut self, span: Option<Span>, text: impl Into<String>) -> Self {
         if let Some(span) = span {
@@ -81,7 +81,7 @@ impl Diagnostic {
         self
     }
 
-    /// Points at one place more, when there is one.
+    /// Adds a label, if there is one.
     #[must_use]
     pub fn with(mut self, label: Option<Label>) -> Self {
         self.labels.extend(label);
@@ -109,14 +109,14 @@ impl Diagnostic {
         self
     }
 
-    /// Says what to do.
+    /// Adds what to do.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// Returns the first place in a text, that of a named section included.
+    /// Returns the position of the first label that is in a text; a label with an address counts as its section.
     pub fn location(&self, sources: &Sources) -> Option<Location> {
         self.span(sources).map(|span| sources.location(span))
     }
@@ -153,14 +153,14 @@ impl Diagnostic {
         }
     }
 
-    /// Returns the first stretch of text that a label points at.
+    /// Returns the first range of a text that a label points at.
     pub fn span(&self, sources: &Sources) -> Option<Span> {
         self.labels.iter().find_map(|label| label.place.span(sources))
     }
 }
 
 impl Place {
-    /// Returns the stretch of text, that of a named section included.
+    /// Returns the range of the text; for an address, the range of its section.
     pub fn span(&self, sources: &Sources) -> Option<Span> {
         match self {
             Self::Source(span) => Some(*span),
@@ -192,8 +192,7 @@ pub struct Json {
     pub help: Option<String>,
 }
 
-/// Puts diagnostics into the order in which they are told: by place in the texts, then by address, each
-/// once.
+/// Sorts diagnostics by their position in the texts, then by address, and removes duplicates.
 pub fn sort(diagnostics: &mut Vec<Diagnostic>, sources: &Sources) {
     diagnostics.sort_by_cached_key(|diagnostic| {
         let span = diagnostic.span(sources);
@@ -206,7 +205,7 @@ pub fn sort(diagnostics: &mut Vec<Diagnostic>, sources: &Sources) {
     });
 }
 
-/// Returns the candidate that `word` was most likely meant to be; `None` when nothing is close.
+/// Returns the candidate that `word` most likely means; `None` if none is close.
 pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     let plain = |text: &str| text.to_ascii_lowercase().replace('_', "-");
     let wanted = plain(word);
@@ -222,7 +221,7 @@ pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) ->
     close.filter(|(distance, ..)| *distance <= allowed).min().map(|(.., candidate)| candidate)
 }
 
-/// Words in backticks, joined for a sentence: `` `a`, `b` and `c` ``.
+/// Joins words in backticks for a sentence: `` `a`, `b` and `c` ``.
 pub fn listed<'w>(words: impl IntoIterator<Item = &'w str>, last: &str) -> String {
     let words: Vec<String> = words.into_iter().map(|word| format!("`{word}`")).collect();
     match words.split_last() {

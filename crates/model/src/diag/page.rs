@@ -1,8 +1,8 @@
-//! The page of all codes.
+//! The reference page of all codes.
 
 use super::codes::{Code, Entry};
 
-/// `docs/diagnostics.md`.
+/// Returns `docs/diagnostics.md`.
 pub fn page() -> String {
     let mut page = "# Diagnostics\n\n<!-- Written from crates/model/src/diag/codes.rs by `UPDATE_GOLDEN=1 cargo test`; do not \
                     edit. -->\n\nEvery message has a code whose meaning does not change: `00xx` usage and target, `01xx` syntax and structure of the stack file, `02xx` its meaning, `03xx` plans and refusals, `04xx` apply, `05xx` sandbox, `06xx` credentials and APIs.\n"

@@ -12,7 +12,7 @@ use super::{Diagnostic, Place, Severity};
 use crate::secrets;
 use crate::source::{FileId, Sources, Span};
 
-/// Switch for escape codes of colors.
+/// Use of colors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colour {
     /// Plain text.
@@ -21,7 +21,7 @@ pub enum Colour {
     On,
 }
 
-/// Which characters draw the frame.
+/// The characters that draw the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Characters {
     /// Only ASCII.
@@ -30,10 +30,10 @@ pub enum Characters {
     Unicode,
 }
 
-/// How the output looks: decided by the caller, who knows the terminal.
+/// The form of the output. The caller knows the terminal and decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// Columns to fill at most.
+    /// The maximum width in columns.
     pub width: usize,
     pub colour: Colour,
     pub characters: Characters,
@@ -44,16 +44,17 @@ impl Look {
     pub const PLAIN: Self = Self { width: 100, colour: Colour::Off, characters: Characters::Ascii };
 }
 
-/// More are not read by anybody; `--json` has all of them.
+/// The maximum number of diagnostics. Nobody reads more; `--json` has all of them.
 const MOST: usize = 50;
-/// Longer lines are not shown: a file may be one line of megabytes.
+/// The maximum length of a shown line: a file may be a single line of megabytes.
 const LONGEST: usize = 200;
-/// Longer words are cut: a name may have megabytes, too. URLs and paths that people copy are shorter.
+/// The maximum length of a word; longer words are shortened. Even a name may have megabytes. URLs and paths that people copy are
+/// shorter.
 const LONGEST_WORD: usize = 1_000;
 
-/// Renders at most as many diagnostics as people read, errors first where some are left out, and the numbers of them all.
+/// Renders at most [`MOST`] diagnostics, and the total numbers. If some are left out, errors come first.
 pub fn render_counted(diagnostics: &[Diagnostic], sources: &Sources, look: Look) -> String {
-    // What is wrong comes first when not all can be shown.
+    // Errors come first if not all diagnostics can be shown.
     let mut shown: Vec<&Diagnostic> = diagnostics.iter().collect();
     if shown.len() > MOST {
         shown.sort_by_key(|diagnostic| diagnostic.severity);
@@ -98,7 +99,7 @@ pub fn render(diagnostics: &[Diagnostic], sources: &Sources, look: Look) -> Stri
     rendered.collect::<Vec<_>>().join("\n")
 }
 
-/// Texts that diagnostics point into, without what is secret in them, and as long.
+/// The texts that diagnostics point into, with their secrets replaced by as many stars.
 type Texts = BTreeMap<FileId, String>;
 
 fn texts(diagnostics: &[Diagnostic], sources: &Sources) -> Texts {
@@ -134,7 +135,7 @@ fn one(
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-/// One diagnostic as miette wants to see it: labels in one text; those in other texts become lines.
+/// A diagnostic in miette's form, which has labels in a single text. Labels in other texts become lines.
 #[derive(Debug)]
 struct Report<'a> {
     severity: Severity,
@@ -212,8 +213,7 @@ impl<'a> Report<'a> {
     }
 }
 
-/// Returns a text with the middle of its longest words left out. Secrets are removed first: a search for the whole would miss
-/// half of one.
+/// Returns a text with the middle of long words left out. Secrets are removed before, as half of one would not be recognized.
 fn readable(text: &str, sources: &Sources) -> String {
     const KEPT: usize = 100;
     if text.len() <= LONGEST_WORD {
@@ -251,7 +251,7 @@ fn wrapped(text: &str, width: usize) -> String {
     lines.join("\n")
 }
 
-/// Returns true if any line that would be shown, including the one above and the one below, is longer than anybody reads.
+/// Returns true if any line to be shown, including the ones above and below, is longer than [`LONGEST`].
 fn is_long(text: &str, Span { start, end, .. }: Span) -> bool {
     let above = text.get(..start).unwrap_or_default().rmatch_indices('\n').nth(1);
     let below = text.get(end..).unwrap_or_default().match_indices('\n').nth(1);
@@ -260,7 +260,7 @@ fn is_long(text: &str, Span { start, end, .. }: Span) -> bool {
     text.get(from..to).unwrap_or_default().split('\n').any(|line| line.len() > LONGEST)
 }
 
-/// Returns some of a long line, around a place in it.
+/// Returns a part of a long line, around a span.
 fn excerpt(text: &str, Span { start, .. }: Span) -> String {
     const BEFORE: usize = 20;
     const AFTER: usize = 60;
@@ -308,7 +308,7 @@ impl miette::Diagnostic for Report<'_> {
     }
 }
 
-/// A text for miette. Its own counts columns in bytes; ours are characters, everywhere.
+/// A text for miette. miette's own type counts columns in bytes, but all positions of this program are in characters.
 #[derive(Debug)]
 struct Text<'a> {
     sources: &'a Sources,
@@ -317,7 +317,7 @@ struct Text<'a> {
 }
 
 impl Text<'_> {
-    /// Spans stay on their first line (a table or a list may be long) and inside the text.
+    /// Returns the span for miette, limited to its first line (a table or a list may be long) and to the text.
     fn stretch(&self, Span { file, start, end }: Span) -> SourceSpan {
         debug_assert_eq!(file, self.file);
         let text = self.content;

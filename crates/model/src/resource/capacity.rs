@@ -1,4 +1,4 @@
-//! `capacity`: the options to buy the machines of a node pool, and the fallback from one to the next.
+//! `capacity`: the options to get the machines of a node pool, and the fallback from one option to the next.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -16,15 +16,15 @@ pub struct CapacityOptions {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CapacityOption {
-    /// How its machines are bought: `spot`, `reservation r`.
+    /// The provisioning model: `spot`, `reservation r`.
     #[serde(rename = "by")]
     pub capacity: String,
-    /// The one zone that it is tried in.
+    /// The zone that it is tried in, if it is tried zone by zone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
     /// The desired body of the node pool with this option.
     pub body: Value,
-    /// The cost of all its nodes, where that is known.
+    /// The cost of all its nodes, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hourly: Option<Cost>,
 }
@@ -47,12 +47,12 @@ pub struct Fallback {
     /// The options after it, in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub then: Vec<FallbackStep>,
-    /// Steps after the last option: they delete what it left behind.
+    /// Steps after the last option has failed: they delete the pool.
     #[serde(rename = "last")]
     pub cleanup: Vec<Step>,
 }
 
-/// An option and its steps: first what the option before it left behind is deleted.
+/// An option and its steps. They first delete the pool of the previous option.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FallbackStep {
     #[serde(rename = "way")]

@@ -1,4 +1,4 @@
-//! Which way leads to a control plane.
+//! The endpoint of a control plane.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

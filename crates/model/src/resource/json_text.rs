@@ -1,5 +1,5 @@
-//! JSON trees as their text. A tree takes ten times the memory of its text: each table is a node with room for eleven
-//! fields. Bodies that a plan only keeps for later, one for each of ten thousand objects, are texts.
+//! JSON trees stored as text. A tree takes ten times the memory of its text, as each table is a node with room for eleven fields.
+//! So the bodies in a plan, which may have ten thousand objects, are stored as text.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-/// A JSON tree as its text, which its copies share. Equal trees have equal texts: keys are sorted.
+/// A JSON tree stored as text. Clones share the text. Equal trees have equal texts, as keys are sorted.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JsonText(Arc<str>);
 
 impl JsonText {
     /// Returns the tree.
     pub fn value(&self) -> Value {
-        // What was written from a tree can be read.
+        // The text was written from a tree, so it can be parsed.
         serde_json::from_str(&self.0).unwrap_or_default()
     }
 

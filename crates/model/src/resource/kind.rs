@@ -49,15 +49,15 @@ kinds! {
     DaemonSet "daemon_set",
     /// A StatefulSet.
     StatefulSet "stateful_set",
-    /// A Pod that somebody asks for by itself.
+    /// A Pod without a controller.
     Pod "pod",
     /// A Job.
     Job "job",
-    /// A request for nodes that are made all at once.
+    /// A request for nodes that are created all at once.
     ProvisioningRequest "provisioning_request",
     /// The DaemonSet that installs the NVIDIA driver.
     GpuDriver "gpu_driver",
-    /// A check: an action, nothing of it stays.
+    /// A check: an action that leaves no resource.
     Check "check",
     /// A Dask cluster.
     DaskCluster "dask_cluster",
@@ -82,7 +82,7 @@ kinds! {
 }
 
 impl KindId {
-    /// Creates the kind of a name.
+    /// Returns the kind with a name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.as_str() == name)
     }
@@ -107,8 +107,8 @@ impl<'de> Deserialize<'de> for KindId {
     }
 }
 
-/// A kind as a record names it. A record outlives the program that wrote it, so it may name one that this one does not
-/// know; such a resource is treated as an object without a kind of its own, and keeps its name.
+/// A kind as a record names it. A record may be from another version of this program, and name a kind that this version does not
+/// know. Such a resource is treated as an object without its own kind, and the name of the kind is preserved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum RecordedKind {

@@ -11,25 +11,25 @@ use super::{CapacityOptions, External, Hourly, Owner, Resource, Target};
 pub struct Lowered {
     /// The owner of the resources.
     pub owner: Owner,
-    /// Where they are desired.
+    /// The target of the resources.
     pub target: Target,
-    /// All of them, in the order of making. Plans share them: there may be ten thousand.
+    /// All resources, in the order of creation. Plans share them, as there may be ten thousand.
     pub resources: Arc<[Resource]>,
-    /// Resources that others own (`manage = false`).
+    /// External resources (`manage = false`).
     pub external: Vec<External>,
     /// Node pools with `capacity`, each with all its options.
     #[serde(rename = "ladders")]
     pub capacity_options: Vec<CapacityOptions>,
-    /// US dollars per hour of all nodes that there can be, list prices in us-central1; `None` when one is not known.
+    /// The hourly cost at list prices of us-central1; `None` if there is nothing with a price.
     pub hourly: Option<Hourly>,
 }
 
 impl Lowered {
-    /// Returns a digest of all of it: where it goes and whose it is, every resource, external ones too, and every capacity
-    /// option. What was agreed to is known by it.
+    /// Returns a digest of everything: target, owner, all resources including external ones, and all capacity options. It
+    /// identifies a stack that a user has approved.
     ///
     /// # Errors
-    /// It cannot be said in JSON.
+    /// A value cannot be serialized.
     pub fn digest(&self) -> Result<blake3::Hash, serde_json::Error> {
         Ok(blake3::hash(&serde_json::to_vec(self)?))
     }

@@ -4,31 +4,30 @@ use std::fmt;
 
 use serde_json::Value;
 
-/// The readiness of a resource. A ready resource does what it is for.
+/// The readiness of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// It does.
+    /// It works.
     Ready,
-    /// It does, and its server says that something is wrong with it.
+    /// It works, but its server reports a problem.
     Impaired(String),
-    /// Not yet; what it waits for.
+    /// It is not ready yet: what it waits for.
     Progressing(Progress),
-    /// Not yet, as its operator has not taken it up; what it waits for.
+    /// Its operator has not handled it yet: what it waits for.
     Unhandled(String),
-    /// Not yet, and only when there is room again that others have; what it waits for.
+    /// It waits until something else frees capacity: what it waits for.
     Stalled(String),
-    /// Not yet, and nothing is wrong: capacity that was asked for is not there. It may take days, so an apply ends and leaves
-    /// it waiting.
+    /// It waits for requested capacity, and nothing is wrong. That may take days, so an apply ends and leaves it waiting.
     Queued(Queued),
-    /// It will not without help; why.
+    /// It does not become ready by itself: why.
     Failed(String),
 }
 
-/// How far something is, and what holds it up.
+/// The progress of a resource, and what it waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
     pub what: String,
-    /// The reason that the first of its pods that is not ready reports.
+    /// The reason of the first pod that is not ready.
     pub blocked_by: Option<String>,
 }
 
@@ -51,7 +50,7 @@ impl fmt::Display for Progress {
 pub struct Queued {
     /// The reason for the wait, in words.
     pub what: String,
-    /// Since when, as its server says it (RFC 3339).
+    /// The start of the wait according to its server (RFC 3339).
     pub since: Option<String>,
 }
 

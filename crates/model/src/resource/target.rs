@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 
 use super::{ClusterName, Endpoint, Identity};
 
-/// Where a plan would act.
+/// The place where a plan acts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
-    /// The GKE cluster, when the stack is one of `[gke]`.
+    /// The GKE cluster, for a stack with `[gke]`.
     pub gke: Option<ClusterName>,
-    /// Which way leads to the control plane of the GKE cluster.
+    /// The endpoint of the GKE cluster's control plane to use.
     #[serde(default, skip_serializing_if = "Endpoint::is_auto")]
     pub endpoint: Endpoint,
-    /// The hosts, when the stack is one of `[local]`, `[ssh]` or `[slurm]`; the first one keeps the record.
+    /// The hosts, for a stack with `[local]`, `[ssh]` or `[slurm]`. The first one keeps the record.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<Host>,
-    /// Names of hosts that left and do not exist any more: nothing is looked for there.
+    /// Names of former hosts that no longer exist: nothing is read there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gone: Vec<String>,
-    /// The kubeconfig context, when the stack is one of `[kubernetes]` and names one.
+    /// The kubeconfig context, if `[kubernetes]` names one.
     pub context: Option<String>,
-    /// The kubeconfig file, when the stack is one of `[kubernetes]` and names one.
+    /// The kubeconfig file, if `[kubernetes]` names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig: Option<String>,
     /// True if the sandbox answers instead of the cloud.
@@ -40,14 +40,14 @@ pub struct Host {
     pub slurm: bool,
 }
 
-/// How a host is reached.
+/// The connection to a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HostConnection {
-    /// The command runs on it.
+    /// It is the machine that the command runs on.
     #[serde(rename = "here")]
     Local,
-    /// The system's OpenSSH, as it is configured where nothing is said.
+    /// The system's OpenSSH. Its configuration applies to everything that is not set here.
     Ssh {
         address: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,10 +56,10 @@ pub enum HostConnection {
         port: Option<u16>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         identity: Option<String>,
-        /// The interpreter there; `python3` on its `PATH` where nothing is said.
+        /// The Python interpreter on the host; `None` for `python3` on its `PATH`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         python: Option<String>,
-        /// Lines of shell that run before it.
+        /// Shell lines that run before the interpreter.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         prologue: Vec<String>,
     },
@@ -70,7 +70,7 @@ impl Host {
         Self { name: "this machine".to_owned(), connection: HostConnection::Local, slurm: false }
     }
 
-    /// Returns its address in a network; on the machine itself that is the loopback.
+    /// Returns its network address; the loopback address for this machine.
     pub fn address(&self) -> &str {
         match &self.connection {
             HostConnection::Local => "127.0.0.1",
@@ -116,7 +116,7 @@ impl Target {
         !self.hosts.is_empty()
     }
 
-    /// Returns false for resources of the GKE API where the stack has no `[gke]`: no command reads or changes them.
+    /// Returns false for resources of the GKE API if the stack has no `[gke]`: no command reads or changes them.
     pub fn reads(&self, identity: &Identity) -> bool {
         self.gke.is_some() || !matches!(identity, Identity::Cluster(_) | Identity::NodePool { .. })
     }
@@ -126,13 +126,13 @@ impl Target {
         self.hosts.iter().any(|host| host.slurm)
     }
 
-    /// Returns the names of hosts that resources are placed on; none where there is only the machine itself, or SLURM places them.
+    /// Returns the names of the hosts on which resources are placed; `None` for a single machine, or if SLURM places them.
     pub fn host_names(&self) -> Option<Vec<String>> {
         let is_local = self.hosts.iter().all(|host| host.connection == HostConnection::Local || host.slurm);
         (!is_local).then(|| self.hosts.iter().map(|host| host.name.clone()).collect())
     }
 
-    /// Returns the section of the stack file that says so.
+    /// Returns the section of the stack file that defines the hosts: `ssh`.
     pub fn hosts_section(&self) -> &'static str {
         match (self.is_slurm(), self.host_names()) {
             (true, _) => "slurm",

@@ -1,4 +1,4 @@
-//! The live state, as it was read.
+//! The live state at one reading.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,23 +15,24 @@ pub struct World {
     pub cluster: Seen<Value>,
     /// Its node pools by name.
     pub pools: BTreeMap<String, Value>,
-    /// Nodes of each pool over all zones, where that is known.
+    /// The number of nodes of each pool over all zones, as far as it is known.
     pub sizes: BTreeMap<String, u32>,
-    /// Kubernetes objects of the kinds that were asked for.
+    /// Kubernetes objects of the kinds that were read.
     pub objects: Seen<BTreeMap<ObjectId, Value>>,
-    /// The last record inside the cluster.
+    /// The record in the cluster.
     pub record: Option<Record>,
-    /// True if the place of the record holds a lock and no record: an apply that began, or one that ended right then.
+    /// True if the record's ConfigMap contains a lock and no record: an apply is starting, or was interrupted right after its
+    /// start.
     pub lock_without_record: bool,
-    /// True if the namespace of records is left of an apply that died, with nothing in it.
+    /// True if an interrupted apply left an empty namespace of records.
     pub record_namespace_left: bool,
-    /// Kinds whose objects could not be listed, although the stack may have some that no record names.
+    /// Kinds that could not be listed, of which the stack may have objects that no record names.
     pub unlisted_owned: Vec<String>,
-    /// Why the record that exists cannot be used.
+    /// Why the existing record cannot be used.
     pub record_error: Option<Unusable>,
     /// Messages about resources not managed by this stack that could not be listed.
     pub unlisted_foreign: Vec<String>,
-    /// GKE clusters of this stack at other locations of the project; only searched for when there is none at its own.
+    /// GKE clusters of this stack at other locations of the project; only searched for if its own location has none.
     pub other_clusters: OtherClusters,
     /// Values of the environment variables that Secrets of the stack refer to.
     pub env_values: EnvValues,
@@ -49,7 +50,7 @@ pub enum OtherClusters {
     Unknown(String),
 }
 
-/// Where foreign objects that a plan does not read otherwise could be deleted with what is deleted.
+/// The scope in which a plan's deletes could delete foreign objects. A plan reads these objects only for that.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeletionScope {
     /// Everywhere in the cluster.
@@ -57,13 +58,13 @@ pub struct DeletionScope {
     pub namespaces: BTreeSet<String>,
     /// CRDs that are deleted with all objects of their kinds: `queues.example.com`.
     pub crds: BTreeSet<String>,
-    /// True if Pods on nodes may be deleted: a node pool is.
+    /// True if Pods on nodes may be deleted, because a node pool is deleted.
     pub nodes: bool,
-    /// Kinds that are not read, as controllers write them about other objects.
+    /// Kinds that are not read, as controllers derive them from other objects.
     pub excluded_kinds: &'static [&'static str],
 }
 
-/// Removes the fields of each manager from managedFields: they are half of an object. The names of the managers stay.
+/// Removes the fields of each entry in managedFields, which are half the size of an object. The names of the managers stay.
 pub fn drop_managed_fields(live: &mut Value) {
     let entries = live.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut);
     for entry in entries.into_iter().flatten().filter_map(Value::as_object_mut) {

@@ -1,4 +1,4 @@
-//! Values against schemas: every problem, each with its path.
+//! Checks values against schemas: returns every problem with its path.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ pub enum ProblemKind {
     NotAQuantity(String),
     /// A whole number that does not fit the format, `int32` or `uint32`.
     OutOfRange { format: String },
-    /// Fields of which at most one may be set.
+    /// At most one of these fields may be set.
     OnlyOneOf(Vec<String>),
 }
 
@@ -63,7 +63,7 @@ impl fmt::Display for ProblemKind {
     }
 }
 
-/// Returns all problems of a value, in path order. `null` where it is not a value of its own counts as absent.
+/// Returns all problems of a value, in path order. `null` counts as absent unless the schema allows it.
 pub fn check(schema: &Schema, value: &Value) -> Vec<Problem> {
     let mut walk = Walk { problems: Vec::new() };
     walk.value(schema, value, &FieldPath::root());
@@ -161,7 +161,7 @@ impl Walk {
     }
 }
 
-/// Returns true if a field has a value: `null` is one only where the schema says so.
+/// Returns true if a field has a value. `null` is a value only if the schema says so.
 fn is_set(schema: &Schema, fields: &Map<String, Value>, name: &str) -> bool {
     match fields.get(name) {
         Some(Value::Null) => schema.property(name).is_some_and(|inner| inner.nullable()),
@@ -170,7 +170,7 @@ fn is_set(schema: &Schema, fields: &Map<String, Value>, name: &str) -> bool {
     }
 }
 
-/// Returns true if the server fills in a field before it looks for required ones.
+/// Returns true if the server fills in a field before it checks for required ones.
 fn has_default(schema: &Schema, name: &str) -> bool {
     schema.property(name).is_some_and(|inner| inner.default().is_some())
 }
@@ -187,7 +187,7 @@ fn json_type(value: &Value) -> &'static str {
     }
 }
 
-/// Returns the candidate that was probably meant by `word`: the same but for case, or few enough edits away.
+/// Returns the candidate that `word` probably means: it differs only in case, or by few edits.
 pub fn closest<S: AsRef<str>>(word: &str, candidates: &[S]) -> Option<String> {
     let lower = word.to_lowercase();
     let length = lower.chars().count();

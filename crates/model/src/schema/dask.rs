@@ -71,14 +71,14 @@ pub fn dask(kind: &str) -> Option<Schema> {
     resource.schema.get_or_init(|| resource.read()).clone()
 }
 
-/// Returns the four kinds as discovery tells them once the custom resources are established, sorted.
+/// Returns the four kinds as in API discovery after the CRDs are established, sorted.
 pub fn dask_apis() -> &'static [Api] {
     static APIS: OnceLock<Vec<Api>> = OnceLock::new();
     APIS.get_or_init(|| dask_crds().iter().flat_map(Api::from_crd).collect())
 }
 
 impl Api {
-    /// Returns what discovery reports for a `CustomResourceDefinition`: one entry for each served version.
+    /// Returns the kinds that a `CustomResourceDefinition` adds to API discovery, one for each served version.
     pub fn from_crd(crd: &Value) -> Vec<Self> {
         let (spec, names) = (&crd["spec"], &crd["spec"]["names"]);
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

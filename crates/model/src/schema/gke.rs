@@ -1,5 +1,5 @@
-//! Messages and enums of `google.container.v1`, from `schemas/gke.jsonl`, with the field names of the
-//! JSON API. 64-bit numbers are [`super::Type::IntOrString`]: they travel as strings.
+//! Messages and enums of `google.container.v1`, from `schemas/gke.jsonl`, with the field names of the JSON API. 64-bit numbers
+//! are [`super::Type::IntOrString`], because JSON has them as strings.
 
 use std::sync::LazyLock;
 
@@ -7,7 +7,7 @@ use super::Schema;
 use super::lines::Lines;
 
 const PACKAGE: &str = "google.container.v1.";
-/// The start of every name in this file; Kubernetes' names start otherwise.
+/// The prefix of all names in this file, and of no name of Kubernetes.
 pub(super) const PACKAGES: &str = "google.";
 
 static LINES: LazyLock<Lines> = LazyLock::new(|| Lines::new(include_str!("../../../../schemas/gke.jsonl")));

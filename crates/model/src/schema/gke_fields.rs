@@ -1,5 +1,5 @@
-//! Every field of a cluster and of a node pool of the GKE API, from `schemas/gke-fields.tsv`: when it is taken, what
-//! changing it does, and by which request. The head of the file says what its columns are.
+//! Every field of a cluster and of a node pool of the GKE API, from `schemas/gke-fields.tsv`: when it can be set, what changing
+//! it does, and which request changes it. The head of the file describes its columns.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -17,13 +17,13 @@ pub enum Change {
     InPlace,
     /// The pool's nodes are recreated.
     RollsNodes,
-    /// The pool is.
+    /// The pool is recreated.
     Replaces,
-    /// The cluster is: a field of its creation.
+    /// The cluster is recreated: the field can be set only at its creation.
     OnlyAtCreation,
-    /// GKE takes the change; what it does to nodes is not known.
+    /// GKE accepts the change; its effect on nodes is unknown.
     Unknown,
-    /// Nobody but GKE changes it.
+    /// Output only: only GKE changes it.
     Output,
 }
 
@@ -32,46 +32,46 @@ pub enum Change {
 pub struct GkeCall {
     /// `update.desiredX` (PUT of the cluster), `X` (PUT of the pool), `:method.X` (POST).
     pub name: &'static str,
-    /// The place whose value it takes.
+    /// The path of the value that it takes.
     pub root: &'static str,
     /// True if the API replaces the whole value: the live value is then sent with the desired one over it.
     pub whole: bool,
 }
 
-/// A field, or the list or map that it stands in.
+/// A field, or the list or map that contains it.
 #[derive(Clone, Debug)]
 pub struct GkeField {
     pub message: Message,
-    /// `config.kubeletConfig.cpuManagerPolicy`, and `[]` or `{}` behind lists and maps.
+    /// The path: `config.kubeletConfig.cpuManagerPolicy`, with `[]` or `{}` after lists and maps.
     pub path: &'static str,
-    /// As the API has it: `boolean`, `list of string`, `enum WorkloadMetadataConfig.Mode (GCE_METADATA, …)`.
+    /// The type in the API: `boolean`, `list of string`, `enum WorkloadMetadataConfig.Mode (GCE_METADATA, …)`.
     pub ty: &'static str,
     pub change: Change,
-    /// `None` for what no request changes.
+    /// The request that changes it; `None` if none does.
     pub call: Option<GkeCall>,
-    /// Other effects of a change, or empty.
+    /// Other effects of a change; may be empty.
     pub note: &'static str,
-    /// The value that GKE fills in: `yes: …`, `no …`, or empty.
+    /// If GKE fills in a value: `yes: …`, `no …`, or empty.
     pub default: &'static str,
-    /// Fields and settings that it needs or excludes, or empty.
+    /// Fields and settings that it needs or excludes; may be empty.
     pub conflicts: &'static str,
     /// The sources of these facts, as the head of the file explains.
     pub sources: &'static str,
 }
 
 impl GkeField {
-    /// Returns the path as far as values are compared one by one: up to the first list or map.
+    /// Returns the path up to the first list or map, as lists and maps are compared as a whole.
     pub fn place(&self) -> &'static str {
         let end = self.path.find(['[', '{']).unwrap_or(self.path.len());
         &self.path[..end]
     }
 
-    /// Returns the value that an answer without the field means, where it is another than the type's zero.
+    /// Returns the value that a response without the field means, if it is not the type's zero value.
     pub fn absent(&self) -> Option<&'static str> {
         self.default.strip_prefix("no: absent is ")
     }
 
-    /// Returns true for a field that is one name of an enumeration.
+    /// Returns true for a field with an enumeration as its type.
     pub fn is_name(&self) -> bool {
         self.ty.starts_with("enum ")
     }
@@ -88,7 +88,7 @@ static FIELDS: LazyLock<Vec<GkeField>> = LazyLock::new(|| {
     rows.filter_map(read).collect()
 });
 
-/// By what they belong to and their place; of several fields below one place the first.
+/// Fields by message and [`GkeField::place`]; of several fields with the same place, the first.
 static PLACES: LazyLock<BTreeMap<(Message, &'static str), &'static GkeField>> = LazyLock::new(|| {
     let mut places = BTreeMap::new();
     for field in FIELDS.iter() {
@@ -122,7 +122,7 @@ pub fn gke_fields() -> &'static [GkeField] {
     &FIELDS
 }
 
-/// Returns the field that stands at a place, or the first of the list or map there.
+/// Returns the field at a path, or the first one of the list or map there.
 pub fn gke_field(message: Message, place: &str) -> Option<&'static GkeField> {
     PLACES.get(&(message, place)).copied()
 }
@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    /// The descriptors are Google's own; the file is kept by hand.
+    /// The descriptors are Google's own; the file is maintained by hand.
     #[test]
     fn no_field_of_the_descriptors_is_missing() {
         for (message, name) in [(Message::Cluster, "Cluster"), (Message::NodePool, "NodePool")] {

@@ -1,4 +1,4 @@
-//! Kinds of definitions that GKE brings into every cluster, from `schemas/gke/`.
+//! Kinds of CRDs that GKE installs in every cluster, from `schemas/gke/`.
 
 use std::sync::OnceLock;
 
@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use super::{Api, Schema};
 
-/// The API group of requests for nodes.
+/// The API group of ProvisioningRequests.
 pub const AUTOSCALING_GROUP: &str = "autoscaling.x-k8s.io";
 
-/// Returns the definition of ProvisioningRequests.
+/// Returns the CRD of ProvisioningRequests.
 pub fn provisioning_crd() -> &'static Value {
     static CRD: OnceLock<Value> = OnceLock::new();
     CRD.get_or_init(|| {
@@ -18,13 +18,13 @@ pub fn provisioning_crd() -> &'static Value {
     })
 }
 
-/// Such kinds, as discovery tells them.
+/// Returns the kinds as in API discovery.
 pub fn served_apis() -> &'static [Api] {
     static APIS: OnceLock<Vec<Api>> = OnceLock::new();
     APIS.get_or_init(|| Api::from_crd(provisioning_crd()))
 }
 
-/// Returns the schema of such a kind in one of its versions.
+/// Returns the schema of one of these kinds in one of its versions.
 pub fn served(group: &str, version: &str, kind: &str) -> Option<Schema> {
     let crd = provisioning_crd();
     if (group, kind) != (AUTOSCALING_GROUP, crd["spec"]["names"]["kind"].as_str()?) {
@@ -35,14 +35,14 @@ pub fn served(group: &str, version: &str, kind: &str) -> Option<Schema> {
     Some(Schema::from_crd(&found["schema"]["openAPIV3Schema"]))
 }
 
-/// A kind whose definition GKE installs and publishes no file of: its fields are not known here.
+/// A kind whose CRD GKE installs without publishing it: its fields are unknown.
 pub struct Installed {
     pub api: Api,
-    /// The key of `[cluster]`, the field of the API or the feature that brings the definition; empty where every cluster has it.
+    /// The key of `[cluster]`, the API field or the feature that adds the CRD; empty if every cluster has it.
     pub with: &'static str,
 }
 
-/// Such kinds, from `schemas/gke/kinds.tsv`.
+/// Returns the kinds whose CRDs are not published, from `schemas/gke/kinds.tsv`.
 pub fn installed() -> &'static [Installed] {
     static KINDS: OnceLock<Vec<Installed>> = OnceLock::new();
     KINDS.get_or_init(|| {
@@ -74,7 +74,7 @@ pub fn installed() -> &'static [Installed] {
     })
 }
 
-/// Returns a definition for such a kind that takes any fields, with all its versions.
+/// Returns a CRD for one of these kinds with all its versions, which allows any fields.
 pub fn installed_crd(group: &str, plural: &str) -> Option<Value> {
     let rows = installed().iter().map(|row| &row.api);
     let rows: Vec<&Api> = rows.filter(|api| api.group == group && api.plural == plural).collect();

@@ -9,16 +9,16 @@ use serde_json::Value;
 use super::lines::Lines;
 use super::{Api, Schema, Subresource};
 
-/// The release whose kinds these are; a test compares it with `schemas/versions.toml`.
+/// The Kubernetes release of these kinds; a test compares it with `schemas/versions.toml`.
 pub const KUBERNETES: &str = "1.36.1";
 
 static LINES: LazyLock<Lines> =
     LazyLock::new(|| Lines::new(include_str!("../../../../schemas/kubernetes.jsonl")));
 
-/// A line that says what a kind is.
+/// A line that describes a kind.
 #[derive(Deserialize)]
 struct Kind {
-    /// Kinds that are only bodies of requests and answers (`Scale`, `PodList`) have none.
+    /// The API that serves the kind; `None` for kinds that are only bodies of requests and responses (`Scale`, `PodList`).
     api: Option<Api>,
     #[serde(default)]
     subresources: Vec<Subresource>,
@@ -29,7 +29,7 @@ fn kind(group: &str, version: &str, kind: &str) -> Option<Kind> {
     serde_json::from_str(LINES.line(&format!("{group}/{version}/{kind}"))?).ok()
 }
 
-/// Returns the built-in kinds that have a path of their own, sorted by group, version and kind.
+/// Returns the built-in kinds with their own API path, sorted by group, version and kind.
 pub fn apis() -> &'static [Api] {
     static APIS: OnceLock<Vec<Api>> = OnceLock::new();
     APIS.get_or_init(|| {
@@ -72,7 +72,7 @@ pub fn definition_of(group: &str, version: &str, kind: &str) -> Option<String> {
     self::kind(group, version, kind).map(|kind| kind.definition)
 }
 
-/// Returns a definition as it is written, its references by name.
+/// Returns a definition as in the file, with references by name.
 pub fn written(name: &str) -> Option<Value> {
     #[derive(Deserialize)]
     struct Line {

@@ -1,5 +1,5 @@
-//! A file of `schemas/` with one JSON object a line, `{"name":"…",…}`, sorted by name. Opening it cuts
-//! lines and reads names; a line is parsed when it is asked for, once.
+//! A file of `schemas/` with one JSON object per line, `{"name":"…",…}`, sorted by name. Opening it only splits lines and reads
+//! names. A line is parsed on first use.
 
 use std::sync::OnceLock;
 
@@ -17,14 +17,14 @@ pub(super) struct Lines {
 struct Entry {
     name: &'static str,
     line: &'static str,
-    /// `None` inside when the line has no schema.
+    /// The parsed schema; `None` inside if the line has no schema.
     schema: OnceLock<Option<Schema>>,
 }
 
 #[derive(Deserialize)]
 struct Definition {
     schema: Option<Node>,
-    /// Of a kind: the line that has its schema.
+    /// For a kind: the name of the line with its schema.
     definition: Option<String>,
 }
 
@@ -52,7 +52,7 @@ impl Lines {
         self.entries.iter().map(|entry| (entry.name, entry.line))
     }
 
-    /// Returns the schema that a line holds, or the one of the definition that it names.
+    /// Returns the schema in a line, or in the definition that the line names.
     pub fn schema(&self, name: &str) -> Option<Schema> {
         let entry = self.entry(name)?;
         let read = || {

@@ -1,9 +1,8 @@
-//! Reader of `schemas/`: what upstream says about the shape of Kubernetes kinds, the Dask operator's
-//! custom resources and GKE v1 messages. Structure only, no rules; nothing is parsed before it is asked
-//! for, and then only the definition that was asked for.
+//! Reader of `schemas/`: the upstream schemas of Kubernetes kinds, the Dask operator's custom resources and GKE v1 messages. It
+//! has structure only, no rules. A definition is parsed on first use.
 //!
-//! Bodies are `json!` values checked against these schemas, not structs of `k8s-openapi`: the same check serves built-in kinds,
-//! custom resources, manifests and what users write.
+//! Bodies are `json!` values checked against these schemas, not structs of `k8s-openapi`: the same check works for built-in
+//! kinds, custom resources, manifests and values from users.
 
 mod check;
 mod dask;
@@ -34,13 +33,13 @@ pub use self::kubernetes::{
 };
 use self::node::{Additional, Node, Shared};
 
-/// The shape of one value. Cheap to clone; references to other definitions are followed when a child
-/// is asked for, so recursive definitions are fine.
+/// The shape of one value. Cheap to clone. References to other definitions are resolved only when a child is read, so definitions
+/// can be recursive.
 #[derive(Clone)]
 pub struct Schema {
     /// The definition of the shape.
     node: Arc<Node>,
-    /// The place that refers to `node`: its default, nullability and list kind go first.
+    /// The field that refers to `node`: its default, nullability and list type take precedence.
     site: Option<Arc<Node>>,
 }
 
@@ -81,18 +80,18 @@ impl fmt::Display for Type {
     }
 }
 
-/// How the elements of a list are told apart, from `x-kubernetes-list-type`.
+/// How the elements of a list are identified, from `x-kubernetes-list-type`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum List {
     /// The list is one value.
     Atomic,
     /// The elements are scalars, each at most once.
     Set,
-    /// The elements are objects; these fields together name one.
+    /// The elements are objects; these fields together identify one.
     Map(Vec<String>),
 }
 
-/// A kind as discovery tells it.
+/// A kind as in API discovery.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Api {
     /// Empty for the core group.
@@ -109,7 +108,7 @@ pub struct Api {
     pub subresources: Vec<String>,
 }
 
-/// A path below an object, as discovery tells it.
+/// A subresource as in API discovery.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subresource {
     /// `status`, `scale`, `log`, …
@@ -129,8 +128,8 @@ impl Api {
 }
 
 impl Schema {
-    /// Creates the schema of a custom resource's version, from its `openAPIV3Schema`. `apiVersion`, `kind` and `metadata` are
-    /// there even where the definition leaves them out, as on the server. A schema that cannot be read takes any value.
+    /// Creates the schema of a custom resource's version, from its `openAPIV3Schema`. As on the server, `apiVersion`, `kind` and
+    /// `metadata` are added if the definition lacks them. A schema that cannot be parsed allows any value.
     pub fn from_crd(open_api_v3_schema: &Value) -> Self {
         match Node::deserialize(open_api_v3_schema) {
             Ok(node) => Self::new(node.into_embedded()),
@@ -147,8 +146,7 @@ impl Schema {
         Self { node: Arc::new(node), site: None }
     }
 
-    /// Returns the schema of a child as it is written, its reference followed. A reference to a definition that is not there
-    /// takes any value.
+    /// Returns the schema of a child, with its reference resolved. A reference to a missing definition allows any value.
     fn child(Shared(node): &Shared) -> Self {
         match &node.reference {
             None => Self { node: Arc::clone(node), site: None },
@@ -161,7 +159,7 @@ impl Schema {
         }
     }
 
-    /// Returns the first answer of: the place that refers here, the definition itself.
+    /// Returns a property from the field that refers to the definition, else from the definition itself.
     fn first<'s, T>(&'s self, read: impl Fn(&'s Node) -> Option<T>) -> Option<T> {
         self.site.as_deref().and_then(&read).or_else(|| read(&self.node))
     }
@@ -208,14 +206,14 @@ impl Schema {
         self.first(|node| node.map_type.as_deref()) == Some("atomic")
     }
 
-    /// Returns the fields that must be there, sorted.
+    /// Returns the required fields, sorted.
     pub fn required(&self) -> Vec<String> {
         let mut names = self.node.required.clone();
         names.sort();
         names
     }
 
-    /// Returns the value that the server puts where there is none.
+    /// Returns the default value, which the server fills in.
     pub fn default(&self) -> Option<Value> {
         self.first(|node| node.default.clone())
     }
@@ -241,7 +239,7 @@ impl Schema {
         self.first(|node| node.format.as_deref())
     }
 
-    /// Returns the expression that a string has to match.
+    /// Returns the regular expression that a string has to match.
     pub fn pattern(&self) -> Option<&str> {
         self.first(|node| node.pattern.as_deref())
     }

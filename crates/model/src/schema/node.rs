@@ -1,5 +1,5 @@
-//! One place of a schema as `schemas/` and custom resources write it: the part of OpenAPI v3 that
-//! structural schemas use, with Kubernetes' extensions.
+//! A node of a schema in the format of `schemas/` and CRDs: the part of OpenAPI v3 that structural schemas use, with Kubernetes'
+//! extensions.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use super::Type;
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
-/// Every field is optional; none at all means any value.
+/// A node of a schema. All fields are optional; without any, every value is allowed.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Node {
@@ -55,8 +55,7 @@ pub(super) struct Node {
     pub embedded_resource: bool,
 }
 
-/// A child that handles to it can share. A type of its own because serde reads no `Arc` without its
-/// `rc` feature.
+/// A shared child. It has its own type because serde cannot deserialize an `Arc` without its `rc` feature.
 #[derive(Debug)]
 pub(super) struct Shared(pub Arc<Node>);
 
@@ -73,7 +72,7 @@ impl<'de> Deserialize<'de> for Shared {
     }
 }
 
-/// `additionalProperties`: a schema, or whether there may be any.
+/// `additionalProperties`: a schema, or a boolean.
 #[derive(Debug)]
 pub(super) enum Additional {
     Allowed(bool),
@@ -102,8 +101,8 @@ impl Node {
         if map && self.properties.is_empty() { Type::Map } else { Type::Object }
     }
 
-    /// This schema as that of a whole Kubernetes object: with `apiVersion`, `kind`, and the metadata
-    /// that every object has, whatever the schema says about it.
+    /// Returns this schema as that of a whole Kubernetes object: with `apiVersion`, `kind` and the standard metadata, which
+    /// replaces the schema's own.
     pub fn into_embedded(mut self) -> Self {
         self.kind.get_or_insert_with(|| "object".to_owned());
         for name in ["apiVersion", "kind"] {

@@ -1,4 +1,4 @@
-//! The built-in kinds as protobuf, from `schemas/protobuf.jsonl`: what number stands for which field.
+//! The built-in kinds as protobuf messages, from `schemas/protobuf.jsonl`: the numbers of their fields.
 
 use std::sync::LazyLock;
 
@@ -14,20 +14,20 @@ static LINES: LazyLock<Lines> =
 pub struct Field {
     /// The number of the field on the wire.
     pub number: u32,
-    /// Its name in JSON; none when the fields of this message stand beside those around it.
+    /// Its name in JSON; `None` if the fields of its message are inlined.
     pub name: Option<String>,
     /// `bool`, `bytes`, `double`, `int32`, `int64`, `string`, or the name of a message.
     #[serde(rename = "type")]
     pub ty: String,
-    /// How many values it has.
+    /// Its cardinality.
     #[serde(default)]
     pub many: Many,
-    /// True if a zero value counts as a value. Go also writes fields that nobody has set.
+    /// True if a zero value counts as set. Go also writes fields that were never set.
     #[serde(default)]
     pub zero: bool,
 }
 
-/// How many values a field has.
+/// The cardinality of a field.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Many {

@@ -161,7 +161,7 @@ fn gke_messages_are_checked() {
     assert!(gke::names().any(|name| name == "UpdateNodePoolRequest"));
 }
 
-/// Returns a way down a schema: field names, `[]` for the elements of a list, `{}` for the values of a map.
+/// Follows a path down a schema: field names, `[]` for the elements of a list, `{}` for the values of a map.
 fn down(schema: Schema, way: &str) -> Schema {
     way.split(' ').filter(|step| !step.is_empty()).fold(schema, |schema, step| {
         let inner = match step {
@@ -294,7 +294,7 @@ fn kinds_are_as_discovery_tells_them() {
     assert_eq!(dask_crds().len(), 4);
 }
 
-/// Every custom resource that we ship is one that the server would take.
+/// Every CRD in this program would be accepted by the server.
 #[test]
 fn the_dask_definitions_fit_their_own_schema() {
     let schema = builtin("apiextensions.k8s.io", "v1", "CustomResourceDefinition").unwrap();
@@ -303,7 +303,7 @@ fn the_dask_definitions_fit_their_own_schema() {
     }
 }
 
-/// Every reference in the data leads somewhere.
+/// Every reference in the data can be resolved.
 #[test]
 fn references_lead_somewhere() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas");

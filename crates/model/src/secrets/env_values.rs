@@ -8,22 +8,22 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-/// The prefix of the name of a variable.
-pub const VARIABLE: &str = "env:";
+/// The prefix of a value that stands for an environment variable: `env:HF_TOKEN`.
+pub const ENV_PREFIX: &str = "env:";
 /// The text that is shown for a secret value that changes.
 pub const SENSITIVE: &str = "(sensitive value)";
 
-/// How often a digest is hashed: whoever has a saved plan and guesses pays this for each guess.
+/// The number of hash rounds for a digest. They make guessing a value from a saved plan slow.
 const ROUNDS: u32 = 1 << 14;
 
 /// Returns the environment variables that a Secret's data refers to, with their keys. No base64 has a colon in it.
 pub fn env_references(body: &Value) -> impl Iterator<Item = (&str, &str)> {
     let data = (body["kind"] == "Secret").then(|| body["data"].as_object()).flatten();
     let all = data.into_iter().flatten();
-    all.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?.strip_prefix(VARIABLE)?)))
+    all.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?.strip_prefix(ENV_PREFIX)?)))
 }
 
-/// Values of environment variables, by name. They are written nowhere, not even for debugging.
+/// Values of environment variables, by name. They are never written to a file or printed, not even for debugging.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct EnvValues(BTreeMap<String, String>);
 
@@ -34,8 +34,8 @@ impl fmt::Debug for EnvValues {
 }
 
 impl EnvValues {
-    /// Reads the variables that the bodies refer to, as far as they are set. An empty variable counts as unset:
-    /// pipelines make one of a secret that they do not have.
+    /// Reads the variables that the bodies refer to, as far as they are set. An empty variable counts as unset: CI pipelines set
+    /// an empty variable for a missing secret.
     pub fn read<'b>(
         bodies: impl Iterator<Item = &'b Value>,
         variable: impl Fn(&str) -> Option<String>,
@@ -53,18 +53,18 @@ impl EnvValues {
         self.0.contains_key(variable)
     }
 
-    /// Names and values.
+    /// Returns names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Returns the value of a variable as a Secret's data holds it.
+    /// Returns the value of a variable in base64, as in a Secret's data.
     pub fn encoded(&self, variable: &str) -> Option<Value> {
         self.0.get(variable).map(|value| STANDARD.encode(value).into())
     }
 
-    /// Returns a digest that tells values apart and does not reveal them. `salt` makes the digests of two places
-    /// differ.
+    /// Returns a digest that distinguishes values without revealing them. `salt` makes the digests of the same value in two
+    /// places differ.
     pub fn digest(&self, variable: &str, salt: &str) -> Option<String> {
         let value = self.0.get(variable)?;
         let mut digest = blake3::hash(salt.as_bytes());

@@ -1,6 +1,6 @@
-//! Names of what nobody else should see: `HF_TOKEN`, `existingSecret`, `x-api-key`.
+//! Names of secrets: `HF_TOKEN`, `existingSecret`, `x-api-key`.
 
-/// Words in names of what nobody else should see.
+/// Words that make a name that of a secret.
 const SECRET: [&str; 15] = [
     "TOKEN",
     "SECRET",
@@ -19,9 +19,9 @@ const SECRET: [&str; 15] = [
     "JWT",
     "PSK",
 ];
-/// Words that are one only behind another word: `PWD` alone is a folder, `PASS` alone a verb.
+/// Words that count only after another word: `PWD` alone is a folder, `PASS` alone a verb.
 const LAST: [&str; 3] = ["PASS", "PWD", "PAT"];
-/// Words before `KEY` that make it one.
+/// Words before `KEY` that make it a secret.
 const KEYS: [&str; 11] = [
     "API",
     "ACCESS",
@@ -35,10 +35,10 @@ const KEYS: [&str; 11] = [
     "SSH",
     "LICENSE",
 ];
-/// Words before `KEY` in names of variables that make it none.
+/// Words before `KEY` in names of variables that make it no secret.
 const OPEN_KEYS: [&str; 9] =
     ["PUBLIC", "PRIMARY", "PARTITION", "SORT", "CACHE", "GROUP", "FOREIGN", "TOPOLOGY", "ROUTING"];
-/// Last words that say something about a secret, and are none: where it is, how long it lasts.
+/// Last words of names that are about a secret without being one: where it is, how long it lasts.
 const ABOUT: [&str; 46] = [
     "NAME",
     "NAMES",
@@ -126,8 +126,8 @@ pub(super) fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// Returns true if a name may be that of a secret: each of the words above contains one of these roots. Texts are searched word
-/// by word, and splitting a name costs more than all the rest.
+/// Returns true if a name may be that of a secret: each of the words above contains one of these roots. This check is a fast
+/// path: texts are searched word by word, and splitting a name is the most expensive part.
 fn has_root(name: &str) -> bool {
     let bytes = name.as_bytes();
     let begins = |(at, byte): (usize, &u8)| {

@@ -1,5 +1,5 @@
-//! Fields of texts by their path. Manifests have hundreds of thousands of fields: each is one small row, found from
-//! the row of what it is in, and no path is kept.
+//! Positions of fields by their path. Manifests have hundreds of thousands of fields. So each is a small row that is found
+//! through the row of its parent, and no paths are stored.
 
 use std::collections::HashMap;
 
@@ -15,13 +15,13 @@ pub(super) struct Place {
 #[derive(Clone, Debug)]
 pub(super) struct Places {
     names: HashMap<Box<str>, u32>,
-    /// From a row and a step below it to the row of that.
+    /// Maps a row and a step below it to the child's row.
     below: HashMap<(u32, Step), u32>,
-    /// The first is that of the root. Some only have rows below them.
+    /// The rows. The first one is the root. `None` for rows without a position of their own.
     rows: Vec<Option<Row>>,
 }
 
-/// A field whose place was noted, on the way to those below it.
+/// The row of a field whose position was added, to add positions below it.
 #[derive(Clone, Copy, Debug)]
 pub struct Spot(u32);
 
@@ -31,7 +31,7 @@ enum Step {
     Index(u32),
 }
 
-/// A [`Place`] in half of its size: no text is longer than 4 GiB.
+/// A [`Place`] in half the size, as no text is longer than 4 GiB.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     key: Option<Short>,
@@ -88,7 +88,7 @@ impl Places {
         row
     }
 
-    /// Forgets a field and all that is below it.
+    /// Removes a field and everything below it.
     pub fn forget(&mut self, path: &FieldPath) {
         let Some((last, above)) = path.segments().split_last() else {
             *self = Self::default();
@@ -106,7 +106,7 @@ impl Places {
         self.rows[long(at)].map(Place::from)
     }
 
-    /// Returns the place of a field, or of the nearest around it that has one.
+    /// Returns the position of a field, or of the nearest field around it with a position.
     pub fn nearest(&self, path: &FieldPath) -> Option<Place> {
         let mut at = 0;
         let mut found = self.rows[0];

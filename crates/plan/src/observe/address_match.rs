@@ -6,7 +6,7 @@ use model::address::Address;
 
 /// An index of addresses, by address and by section.
 pub struct AddressIndex<'a> {
-    /// Indices by address and by section; each index once under a name.
+    /// Indices keyed by address and by section. An index is at most once under each key.
     positions: BTreeMap<&'a str, Vec<usize>>,
 }
 

@@ -1,7 +1,7 @@
 //! Resources that a server deletes with another one. With a GKE cluster: everything in it. With a node pool: the Pods that
 //! nothing recreates. With a namespace: its objects. With a CRD: the objects of its kind. With an owner: the objects that it
-//! owns. With a DaskCluster: its groups and autoscalers. This holds for resources of the stack and foreign ones, whatever a plan
-//! is limited to.
+//! owns. With a DaskCluster: its groups and autoscalers. This holds for foreign resources, too, and does not depend on `--target`
+//! and `--exclude`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,7 @@ pub enum CascadeReason {
     DaskCluster,
 }
 
-/// Returns why a resource is deleted with `parent`, as far as their names tell.
+/// Returns why a resource is deleted with `parent`, if their identities alone show it.
 pub fn cascade_reason(parent: &Identity, child: &Identity) -> Option<CascadeReason> {
     match (parent, child) {
         (Identity::Cluster(_), Identity::Cluster(_)) => None,
@@ -47,7 +47,7 @@ pub fn is_namespace(object: &ObjectId) -> bool {
     object.gvk.kind == "Namespace" && object.gvk.group.is_empty()
 }
 
-/// Returns the plural and the group of the kind that a CRD defines: they are its name.
+/// Returns the plural and the group of the kind that a CRD defines. The CRD's name consists of both.
 pub fn defined_kind(object: &ObjectId) -> Option<(&str, &str)> {
     let is_crd = object.gvk.kind == "CustomResourceDefinition";
     is_crd.then(|| object.name.split_once('.')).flatten()
@@ -118,7 +118,7 @@ impl<'w> Cascade<'w> {
         Self { world, cluster, at, uids }
     }
 
-    /// Returns the resources that are deleted with one directly, not those that are deleted with these in turn.
+    /// Returns the resources that are deleted directly with `deleted`, without those that are deleted with these in turn.
     pub fn direct(&self, deleted: &Identity) -> Vec<(Identity, CascadeReason)> {
         let found = |parent: CascadeParent<'_>, reason: CascadeReason| {
             let objects = self.at.get(&parent).into_iter().flatten();

@@ -13,7 +13,8 @@ use model::schema::Schema;
 pub(crate) struct CrdSchemas(BTreeMap<(String, String), Schema>);
 
 impl CrdSchemas {
-    /// Creates the schemas from live CRDs, by which the server fills in defaults, else from those of the stack.
+    /// Creates the schemas from the live CRDs, whose defaults the server fills in. A kind without a live CRD gets the schema of
+    /// the stack's CRD.
     pub fn of(inputs: &Inputs<'_>) -> Self {
         let is_crd = |body: &&Value| body["kind"] == "CustomResourceDefinition";
         let live = inputs.world.objects.live().into_iter().flatten().map(|(_, live)| live);

@@ -1,10 +1,9 @@
 //! Differences between a desired and a live Kubernetes object.
 //!
-//! Desired fields are compared with live ones; fields that our manager owns and that are no longer desired are
-//! given up. Fields that we neither set nor own cause nothing. That holds for kinds that we never saw: lists are
-//! matched by the schema's keys where there is a schema, and by the keys that managedFields names.
-//! Source: seen on kube-apiserver 1.36: managedFields state list keys after defaulting, and fields whose
-//! zero value the server dropped.
+//! Desired fields are compared with live ones; fields that the stack's field manager owns and that are no longer desired are
+//! released. Other live fields are ignored. This also works for custom kinds: lists are matched by the schema's keys, or without
+//! a schema by the keys that managedFields names. Source: seen on kube-apiserver 1.36: managedFields state list keys after
+//! defaulting, and fields whose zero value the server dropped.
 
 use serde_json::{Map, Value};
 
@@ -46,7 +45,7 @@ pub fn last_written(live: &Value, manager: &str) -> Option<String> {
     latest.map(str::to_owned)
 }
 
-/// Controllers of Kubernetes itself: their writes are work on an object, and count as no change of it.
+/// Field managers of Kubernetes' own controllers. Their writes do not count as changes made outside the stack.
 const CONTROLLERS: &[&str] =
     &["kube-controller-manager", "kube-scheduler", "kubelet", "cloud-controller-manager"];
 
@@ -98,17 +97,17 @@ pub fn set_by_others(
 /// Returns the entries of managedFields that own a field.
 fn field_entries<'a>(live: &'a Value, path: &FieldPath) -> Vec<ManagedFieldsEntry<'a>> {
     path.segments().iter().fold(entries(live).collect(), |owners, segment| match segment {
-        Segment::Key(key) => step(&owners, &format!("f:{key}")),
+        Segment::Key(key) => owners_below(&owners, &format!("f:{key}")),
         Segment::Index(_) => owners,
     })
 }
 
-/// Returns true if a field manager has applied a field and nobody has written it since.
+/// Returns true if a field manager has applied a field and no other manager has written it since.
 pub fn owns(live: &Value, manager: &str, path: &FieldPath) -> bool {
     field_entries(live, path).iter().any(|owner| owner.applied && owner.manager == manager)
 }
 
-/// Returns the field manager that last wrote a field by hand, and the time.
+/// Returns the field manager of the last plain write (an `Update` entry) of a field, and the time.
 pub fn last_writer(live: &Value, path: &FieldPath) -> Option<(String, String)> {
     let owners = field_entries(live, path);
     let by_hand = owners.iter().filter(|owner| !owner.applied).max_by_key(|owner| owner.time)?;
@@ -141,7 +140,7 @@ pub fn compare<'a>(
             continue;
         }
         let child = schema.and_then(|schema| schema.property(key));
-        let below = step(&owners, &format!("f:{key}"));
+        let below = owners_below(&owners, &format!("f:{key}"));
         walk.at(SegmentRef::Key(key), |walk| walk.field(value, live.get(key), &below, child.as_ref()));
     }
     if let Some(ours) = owners.iter().find(|owner| owner.applied && owner.manager == manager) {
@@ -150,8 +149,8 @@ pub fn compare<'a>(
     walk.compared
 }
 
-/// Returns the entries that own a field one level below. An entry that owns a value as a whole owns all fields in it.
-fn step<'a>(owners: &[ManagedFieldsEntry<'a>], key: &str) -> Vec<ManagedFieldsEntry<'a>> {
+/// Returns the entries that own the field `key` one level below. An entry that owns a whole value owns all fields in it.
+fn owners_below<'a>(owners: &[ManagedFieldsEntry<'a>], key: &str) -> Vec<ManagedFieldsEntry<'a>> {
     let whole = |owner: &ManagedFieldsEntry| owner.fields.as_object().is_some_and(Map::is_empty);
     let below = owners.iter().filter_map(|owner| {
         if whole(owner) {
@@ -261,7 +260,7 @@ impl<'a> DiffWalker<'a> {
                         continue;
                     }
                     let child = schema.and_then(|schema| schema.property(key).or_else(|| schema.values()));
-                    let below = step(owners, &format!("f:{key}"));
+                    let below = owners_below(owners, &format!("f:{key}"));
                     // Either side says the name beside a value; a list without keys may have it on one only.
                     let secret = secrets::hides(fields, key) || secrets::hides(have, key);
                     let outside = std::mem::replace(&mut self.secret, secret);
@@ -292,38 +291,38 @@ impl<'a> DiffWalker<'a> {
         owners: &[ManagedFieldsEntry<'a>],
         schema: Option<&Schema>,
     ) {
-        let kind = schema.map_or_else(|| named(owners), Schema::list);
+        let kind = schema.map_or_else(|| list_kind(owners), Schema::list);
         let item_schema = schema.and_then(Schema::items);
         match kind {
             List::Map(keys) => {
                 let item_schema = item_schema.as_ref();
                 let pairs = match_items(&keys, items, have, item_schema);
-                for (place, (item, found)) in items.iter().zip(pairs).enumerate() {
+                for (index, (item, found)) in items.iter().zip(pairs).enumerate() {
                     let live = found.map(|found| &have[found]);
                     // managedFields names the keys after defaulting.
                     let mut named = key_values(&keys, item, item_schema);
                     for (key, value) in live.map(|live| key_values(&keys, live, None)).into_iter().flatten() {
                         named.entry(key).or_insert(value);
                     }
-                    let below = step(owners, &format!("k:{}", Value::Object(named)));
-                    let place = SegmentRef::Index(found.unwrap_or(place));
-                    self.at(place, |walk| walk.field(item, live, &below, item_schema));
+                    let below = owners_below(owners, &format!("k:{}", Value::Object(named)));
+                    let segment = SegmentRef::Index(found.unwrap_or(index));
+                    self.at(segment, |walk| walk.field(item, live, &below, item_schema));
                 }
             }
             List::Set => {
-                for (place, item) in items.iter().enumerate() {
+                for (index, item) in items.iter().enumerate() {
                     if !have.contains(item) {
-                        let below = step(owners, &format!("v:{item}"));
-                        self.at(SegmentRef::Index(place), |walk| walk.leaf(item, None, &below, None));
+                        let below = owners_below(owners, &format!("v:{item}"));
+                        self.at(SegmentRef::Index(index), |walk| walk.leaf(item, None, &below, None));
                     }
                 }
             }
             List::Atomic if items.len() == have.len() => {
                 let outside = std::mem::replace(&mut self.in_whole_list, true);
-                for (place, (item, live)) in items.iter().zip(have).enumerate() {
+                for (index, (item, live)) in items.iter().zip(have).enumerate() {
                     let outside = self.secret;
-                    self.secret |= secrets::follows_flag(items, place) || secrets::follows_flag(have, place);
-                    self.at(SegmentRef::Index(place), |walk| {
+                    self.secret |= secrets::follows_flag(items, index) || secrets::follows_flag(have, index);
+                    self.at(SegmentRef::Index(index), |walk| {
                         walk.field(item, Some(live), owners, item_schema.as_ref());
                         walk.secret = outside;
                         if let (Value::Object(item), Value::Object(live)) = (item, live) {
@@ -340,8 +339,8 @@ impl<'a> DiffWalker<'a> {
         }
     }
 
-    /// Reports fields inside an atomic value that the stack does not set. They are defaults of the server while the stack owns
-    /// the value, and somebody's edit when it no longer does and they are no defaults.
+    /// Reports fields inside an atomic value that the stack does not set. While the stack owns the value they are the server's
+    /// defaults. Afterwards they are somebody's edit, unless they are defaults.
     fn report_extra_fields(
         &mut self,
         want: &Map<String, Value>,
@@ -373,25 +372,25 @@ impl<'a> DiffWalker<'a> {
         let item_schema = schema.and_then(Schema::items);
         for (name, below) in fields.as_object().into_iter().flatten() {
             let mut schema_below = item_schema.clone();
-            let (place, want, have) = match name.split_once(':') {
+            let (segment, want, have) = match name.split_once(':') {
                 Some(("f", key)) => {
                     schema_below = schema.and_then(|schema| schema.property(key).or_else(|| schema.values()));
                     (SegmentRef::Key(key), desired.and_then(|desired| desired.get(key)), live.get(key))
                 }
                 Some(("k", keys)) => {
                     let Ok(Value::Object(keys)) = serde_json::from_str(keys) else { continue };
-                    let place = position(live, &keys, item_schema.as_ref());
+                    let index = position(live, &keys, item_schema.as_ref());
                     let want = desired.and_then(|desired| {
                         position(desired, &keys, item_schema.as_ref()).map(|at| &desired[at])
                     });
-                    (SegmentRef::Index(place.unwrap_or(0)), want, place.map(|place| &live[place]))
+                    (SegmentRef::Index(index.unwrap_or(0)), want, index.map(|index| &live[index]))
                 }
                 Some(("v", text)) => {
                     let Ok(value) = serde_json::from_str::<Value>(text) else { continue };
                     let find = |list: &Value| list.as_array()?.iter().position(|item| item == &value);
-                    let place = find(live);
+                    let index = find(live);
                     let want = desired.and_then(|desired| find(desired).map(|at| &desired[at]));
-                    (SegmentRef::Index(place.unwrap_or(0)), want, place.map(|place| &live[place]))
+                    (SegmentRef::Index(index.unwrap_or(0)), want, index.map(|index| &live[index]))
                 }
                 _ => continue,
             };
@@ -400,7 +399,7 @@ impl<'a> DiffWalker<'a> {
                 |value: &Value, key: &str| value.as_object().is_some_and(|table| secrets::hides(table, key));
             self.secret = name.strip_prefix("f:").is_some_and(|key| table(live, key));
             let inner = below.as_object().is_some_and(|fields| fields.keys().any(|key| key != "."));
-            self.at(place, |walk| {
+            self.at(segment, |walk| {
                 if inner && (want.is_some() || !have.is_array()) {
                     walk.removed_fields(below, want, have, schema_below.as_ref());
                 } else if want.is_none() {
@@ -412,9 +411,9 @@ impl<'a> DiffWalker<'a> {
     }
 }
 
-/// Returns how the items of a list without a schema are matched: by the keys that managedFields names, else the list
-/// is one value.
-fn named(owners: &[ManagedFieldsEntry]) -> List {
+/// Returns how to match the items of a list that has no schema: by the keys that managedFields names. Without any, the list is one
+/// value.
+fn list_kind(owners: &[ManagedFieldsEntry]) -> List {
     let fields = owners.iter().filter_map(|owner| owner.fields.as_object()).flat_map(Map::keys);
     let mut kind = List::Atomic;
     for key in fields {
@@ -468,14 +467,14 @@ fn match_items(
             live.iter().position(|live| *live == desired)
         })
         .collect();
-    for (place, item) in items.iter().enumerate() {
+    for (index, item) in items.iter().enumerate() {
         let desired = values(item);
-        if pairs[place].is_some() || desired.len() == keys.len() {
+        if pairs[index].is_some() || desired.len() == keys.len() {
             continue;
         }
         let free = |at: &usize| !pairs.contains(&Some(*at));
         let fits = |at: &usize| desired.iter().all(|(key, value)| live[*at].get(key) == Some(value));
-        pairs[place] = (0..live.len()).filter(free).find(fits);
+        pairs[index] = (0..live.len()).filter(free).find(fits);
     }
     pairs
 }
@@ -595,8 +594,8 @@ mod tests {
             check_with(schema.as_ref(), desired.clone(), live.clone(), &differ);
         }
         let more = dask(json!({ "memory": "9Gi", "cpu": "1", "nvidia.com/gpu": 1 }), json!("1"), json!("1"));
-        let place = "spec.worker.spec.containers[0].resources.limits.memory";
-        check_with(None, more, desired, &[&format!(r#"{place}: "8Gi" -> "9Gi""#)]);
+        let path = "spec.worker.spec.containers[0].resources.limits.memory";
+        check_with(None, more, desired, &[&format!(r#"{path}: "8Gi" -> "9Gi""#)]);
     }
 
     /// Checks spellings that only the definition of a custom kind allows.
@@ -735,10 +734,10 @@ mod tests {
             "manager": "kubectl-patch", "operation": "Update", "time": "2026-11-21T10:00:00Z",
             "fieldsV1": { "f:spec": { "f:template": { "f:spec": { "f:tolerations": {} } } } },
         }]);
-        let place = "spec.template.spec.tolerations[0]";
+        let path = "spec.template.spec.tolerations[0]";
         let both = [
-            format!(r#"{place}.key: "b" -> "a" by kubectl-patch"#),
-            format!(r#"{place}.operator: - -> "Exists" by kubectl-patch"#),
+            format!(r#"{path}.key: "b" -> "a" by kubectl-patch"#),
+            format!(r#"{path}.operator: - -> "Exists" by kubectl-patch"#),
         ];
         check(desired, live, &both.each_ref().map(String::as_str));
     }

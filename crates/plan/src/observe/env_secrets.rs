@@ -1,4 +1,5 @@
-//! Secrets whose values come from the environment: compared without being kept, and deferred in the steps of a plan.
+//! Secrets whose values come from environment variables. Plans compare the values without storing them; the steps have deferred
+//! values.
 
 use serde_json::Value;
 
@@ -9,7 +10,7 @@ use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 use model::resource::{Deferred, Effect, FieldChange, JsonText, Resource, Step};
 use model::schema::Schema;
-use model::secrets::env_values::{EnvValues, VARIABLE, env_references, redacted};
+use model::secrets::env_values::{ENV_PREFIX, EnvValues, env_references, redacted};
 
 /// Reports each environment variable of a Secret that is not set, or empty.
 pub(crate) fn check_env_is_set(inputs: &Inputs<'_>, resource: &Resource, problems: &mut Vec<Diagnostic>) {
@@ -28,7 +29,7 @@ pub(crate) fn check_env_is_set(inputs: &Inputs<'_>, resource: &Resource, problem
     }
 }
 
-/// Compares as [`diff::compare`] does, with the values of environment variables, which the result does not contain.
+/// Compares as [`diff::compare`] does, with the values of environment variables. The result does not contain the values.
 pub(crate) fn compare(
     env_values: &EnvValues,
     desired: &Value,
@@ -64,7 +65,7 @@ pub(crate) fn defer_env_values(env_values: &EnvValues, steps: &mut [Step]) {
     for step in steps {
         let Step::Call(call) = step else { continue };
         // Hardly any body has one: the others are not unpacked.
-        let body = call.body.as_ref().filter(|body| body.text().contains(VARIABLE));
+        let body = call.body.as_ref().filter(|body| body.text().contains(ENV_PREFIX));
         let Some(body) = body.map(JsonText::value) else { continue };
         let open = env_references(&body).map(|(key, variable)| {
             let digest = env_values.digest(variable, &call.path).unwrap_or_default();

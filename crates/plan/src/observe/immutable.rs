@@ -1,5 +1,5 @@
-//! Changes that the API server refuses because of the whole object: of a ConfigMap or Secret with `immutable: true`, and of a
-//! claim that would get smaller.
+//! Changes that the API server refuses because of another field of the object: changes of a ConfigMap or Secret with `immutable:
+//! true`, and of a volume claim that would get smaller.
 
 use serde_json::Value;
 
@@ -10,29 +10,29 @@ use model::quantity::Quantity;
 use model::resource::{Effect, FieldChange, Resource};
 
 const IMMUTABLE: &str = "it has `immutable: true`";
-/// Source: `ValidateConfigMapUpdate`, `ValidateSecretUpdate` in `pkg/apis/core/validation/validation.go`.
-const FROZEN: [&str; 4] = ["data", "binaryData", "stringData", "immutable"];
+/// Fields of a ConfigMap or Secret that cannot change once `immutable` is true. Source: `ValidateConfigMapUpdate`, `ValidateSecretUpdate` in `pkg/apis/core/validation/validation.go`.
+const IMMUTABLE_FIELDS: [&str; 4] = ["data", "binaryData", "stringData", "immutable"];
 
 fn is_core(resource: &Resource, kinds: &[&str]) -> bool {
     let object = resource.identity.object();
     object.is_some_and(|object| object.gvk.group.is_empty() && kinds.contains(&object.gvk.kind.as_str()))
 }
 
-/// Turns changes of immutable fields into a replacement of the object.
-pub(crate) fn freeze(resource: &Resource, live: &Value, changes: &mut [FieldChange]) {
+/// Makes a change of an immutable field replace the object.
+pub(crate) fn replace_if_immutable(resource: &Resource, live: &Value, changes: &mut [FieldChange]) {
     if live["immutable"] != true || !is_core(resource, &["ConfigMap", "Secret"]) {
         return;
     }
     for change in changes {
-        if FROZEN.iter().any(|field| FieldPath::keys([*field]).contains(&change.path)) {
+        if IMMUTABLE_FIELDS.iter().any(|field| FieldPath::keys([*field]).contains(&change.path)) {
             (change.effect, change.note) = (Effect::Replace, Some(IMMUTABLE.to_owned()));
         }
     }
 }
 
-/// Returns the error for a claim whose change the API server would refuse. One without a volume keeps what it asks for; one with a volume grows,
-/// and shrinks only down to what its volume has not reached yet.
-/// Source: `ValidatePersistentVolumeClaimUpdate` in `pkg/apis/core/validation/validation.go`, 1.36.
+/// Returns the error for a volume claim whose change the API server would refuse. A claim without a volume cannot change its
+/// size. A claim with a volume can grow, and shrink only to a size that its volume has not reached yet. Source:
+/// `ValidatePersistentVolumeClaimUpdate` in `pkg/apis/core/validation/validation.go`, 1.36.
 pub(crate) fn claim_error(resource: &Resource, live: &Value, changes: &[FieldChange]) -> Option<Diagnostic> {
     if !is_core(resource, &["PersistentVolumeClaim"]) {
         return None;

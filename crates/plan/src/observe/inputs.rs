@@ -12,13 +12,13 @@ use model::resource::{
 };
 use model::source::Sources;
 
-/// The limits of a plan, as they were typed.
+/// The values of `--target` and `--exclude`, as they were typed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Selection {
-    /// Only these and what they need; everything when there are none.
+    /// The values of `--target`: the plan has only these and what they need. Empty for everything.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<String>,
-    /// Not these and what needs them.
+    /// The values of `--exclude`: the plan has neither these nor what needs them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub excludes: Vec<String>,
 }
@@ -35,9 +35,9 @@ impl Selection {
 pub struct Partial {
     /// The limits as they were typed.
     pub selection: Selection,
-    /// Resources that are in the stack, or live and owned by it, but not in the plan. The record keeps its lines about them.
+    /// Resources that are in the stack or owned by it, but not in the plan. The record keeps their entries.
     pub left_out: Vec<(Address, Identity)>,
-    /// The stack's live objects among them that no record names, because the record was lost.
+    /// Live objects of the stack among them that the record does not name, because an earlier record was lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unrecorded: Vec<(Address, ObjectId)>,
     /// The number of replicas or nodes of the target, where it differs from the stack file's.
@@ -45,8 +45,8 @@ pub struct Partial {
     pub replicas: Option<u32>,
 }
 
-/// The stack file's values where a plan compares something else: pools that are stopped have no nodes in it, and
-/// pools with several capacity options use one of them. Planning again begins with these, as both follow from the
+/// The stack file's values where a plan compares something else: pools that are stopped have no nodes in it, and pools with
+/// several capacity options use one of them. A plan that is made again starts from the file's values, because both depend on the
 /// live state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FileBaseline {
@@ -124,12 +124,12 @@ pub struct Inputs<'a> {
     pub hourly: Option<Hourly>,
     /// The stops and starts before this plan.
     pub previous_stops: PreviousStops,
-    /// The stack file's values where the plan compares others.
+    /// The stack file's values where the plan compares other values.
     pub file_baseline: FileBaseline,
 }
 
 impl<'a> Inputs<'a> {
-    /// Creates the inputs of a whole stack, without flags.
+    /// Creates the inputs for a plan of the whole stack without options.
     pub fn of(stack: Lowered, mode: Mode, world: &'a World, sources: &'a Sources) -> Self {
         let Lowered { owner, target, resources, external, capacity_options, hourly } = stack;
         let record = world.record.as_ref();
@@ -159,7 +159,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Returns the plan with these changes.
+    /// Returns the plan that consists of these changes and of the inputs that it needs to be made again.
     pub fn into_plan(
         self,
         changes: Vec<Change>,
@@ -168,7 +168,7 @@ impl<'a> Inputs<'a> {
         partial: Option<Partial>,
     ) -> Plan {
         // Where nothing of the stack is, nothing was forgotten: that is a first apply.
-        let incomplete = !self.world.unlisted_owned.is_empty() && self.has_things();
+        let incomplete = !self.world.unlisted_owned.is_empty() && self.has_applied_objects();
         let Self {
             desired,
             external,

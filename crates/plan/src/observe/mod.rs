@@ -110,7 +110,7 @@ impl<'a> Observed<'a> {
                 let mut compared =
                     env_secrets::compare(given, &resource.body, live, &self.manager, schema.as_ref(), effect);
                 compared.changes.extend(other_version(&resource.body, live, &self.manager));
-                immutable::freeze(resource, live, &mut compared.changes);
+                immutable::replace_if_immutable(resource, live, &mut compared.changes);
                 Some(compared)
             }
             Compare::Action => None,
@@ -138,8 +138,8 @@ impl<'a> Observed<'a> {
         diff::applied_by(live, &self.manager)
     }
 
-    /// Returns the ownership of a live resource. It is shared if other stacks of this tool created it under the same name, and
-    /// foreign if anybody else did.
+    /// Returns the ownership of a live resource. It is shared if other stacks created it under the same name, and foreign if
+    /// another tool or a person did.
     pub(crate) fn ownership(&self, resource: &Resource, kind: &Kind, live: &Value) -> Ownership {
         if matches!(kind.compare, Compare::Gke(..)) {
             let labels = gke_labels(&resource.identity, live);
@@ -167,7 +167,7 @@ impl<'a> Observed<'a> {
     }
 
     /// Returns the field managers that a change removes: those of other stacks when it adopts an object, the stack's own when it
-    /// releases one. Shared objects keep all of them, and the agent of a host edits no entries.
+    /// releases one. Shared objects keep all of them, and the agent of a host cannot edit entries.
     pub(crate) fn released(&self, change: &Change, kind: &Kind, live: Option<&Value>) -> Vec<String> {
         let Some(live) = live.filter(|_| is_in_kubernetes(&change.identity)) else { return Vec::new() };
         let managers = match change.action {
@@ -206,13 +206,13 @@ impl<'a> Observed<'a> {
         self.addresses.find(identity)
     }
 
-    /// Returns true for the record and its namespace, which apply manages: they are no resources of the stack.
+    /// Returns true for the record and its namespace. Apply manages both; they are not resources of the stack.
     pub(crate) fn is_record(&self, object: &ObjectId) -> bool {
         let namespace = kinds::kubernetes::namespace::object(model::record::NAMESPACE);
         *object == Record::object(&self.inputs.owner.stack) || *object == namespace
     }
 
-    /// Returns true if the file says that others own it.
+    /// Returns true if the file declares it external (`manage = false`).
     pub(crate) fn is_external(&self, identity: &Identity) -> bool {
         self.inputs.external.iter().any(|external| external.resource.identity == *identity)
     }
@@ -237,7 +237,7 @@ fn served_versions(crd: &Value) -> impl Iterator<Item = &str> {
 }
 
 /// Returns the change of the API version if the stack last applied an object in another one. Then the object is applied once in
-/// the desired version: ownership of fields is noted under a version, and lost when the server no longer knows that version.
+/// the desired version: field ownership is stored per API version, and lost when the server no longer serves that version.
 /// Source: `merge/update.go` of structured-merge-diff (recalled): managers of versions that cannot be converted are dropped.
 fn other_version(desired: &Value, live: &Value, manager: &str) -> Option<FieldChange> {
     let applied = diff::applied_in(live, manager)?;
@@ -255,11 +255,11 @@ fn other_version(desired: &Value, live: &Value, manager: &str) -> Option<FieldCh
 
 /// Kinds of ownership of a live resource.
 pub(crate) enum Ownership {
-    /// This stack's.
+    /// This stack owns it.
     Owned,
-    /// Other stacks', of a kind that several stacks may have.
+    /// Other stacks own it, and its kind can have several owners.
     Shared(Vec<String>),
-    /// Anybody else's, with the evidence.
+    /// It is not managed by this stack: the text says who created it.
     Foreign(String),
 }
 
@@ -284,13 +284,13 @@ pub(crate) fn labels_path(identity: &Identity) -> FieldPath {
     }
 }
 
-/// Returns true for objects of an API server. Objects on hosts are kept by an agent.
+/// Returns true for an object of a Kubernetes API server. An agent stores the objects on hosts.
 pub(crate) fn is_in_kubernetes(identity: &Identity) -> bool {
     identity.object().is_some_and(|object| object.gvk.group != kinds::scope::HOSTS_GROUP)
 }
 
-/// Returns the field that tells a pool from a later one of its name. GKE gives a pool no id, and its link is its name; but its
-/// instance groups are new with each pool.
+/// Returns the field that distinguishes a pool from a later pool of the same name. GKE gives pools no id, and their links contain
+/// only the name. But every new pool gets new instance groups.
 pub(crate) fn pool_identity_field(live: &Value) -> Option<(&'static str, &Value)> {
     // A cluster has an id, and lists the groups of all its pools.
     let groups = live.get("instanceGroupUrls").filter(|_| live["id"].is_null())?;

@@ -1,5 +1,5 @@
-//! Comparison of a live object with the one that its change was planned for, when its version is another one. Statuses and labels
-//! that others write change the version, too.
+//! Compares a live object whose resourceVersion has changed with the object that its change was planned for. The version also
+//! changes when a controller writes the status or another tool writes labels.
 
 use serde_json::Value;
 
@@ -12,11 +12,11 @@ use model::secrets::env_values::EnvValues;
 /// Relations of a live object to its planned change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recheck {
-    /// It is as desired, and the stack's.
+    /// It has the desired values, and the stack owns it.
     UpToDate,
-    /// The planned change still fits: the plan does not depend on what changed.
+    /// The planned change is still valid: nothing that the plan depends on has changed.
     Planned,
-    /// The change no longer fits.
+    /// The planned change is no longer valid.
     Changed,
 }
 

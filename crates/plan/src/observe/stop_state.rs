@@ -1,4 +1,4 @@
-//! Stops and starts: the request to a plan, and the resources that are stopped once it is applied.
+//! Stopping and starting: the request to a plan, and the resources that are stopped once it is applied.
 
 use std::collections::BTreeSet;
 
@@ -27,8 +27,8 @@ pub struct StopState {
     pub request: StopRequest,
     #[serde(default, with = "as_list", skip_serializing_if = "Stopped::is_empty")]
     pub stopped: Stopped,
-    /// The resources that are being started. They no longer count as stopped, and the record names them until an apply has seen
-    /// them live.
+    /// The resources that are being started. They no longer count as stopped. The record lists them until an apply has found them
+    /// live.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub starting: BTreeSet<Identity>,
     /// True if the record differs, so that it is written even if nothing else changes.
@@ -52,8 +52,8 @@ impl StopState {
         self.request == StopRequest::Start
     }
 
-    /// Returns true if this command stops everything that is stopped, so that a plain `start` restores nothing else.
-    pub fn is_all_of_stop(&self) -> bool {
+    /// Returns true if this command stops every stopped resource, so that `start` without addresses restores exactly these.
+    pub fn stops_all_stopped(&self) -> bool {
         let StopRequest::Stop(asked) = &self.request else { return false };
         self.stopped.values().all(|stop| (&stop.by, &stop.since) == (&asked.by, &asked.since))
     }

@@ -1,5 +1,5 @@
-//! System namespaces, and the objects in them that belong to Kubernetes, GKE or this program. All other objects in them are
-//! somebody's, who loses them with the cluster.
+//! System namespaces, and the objects in them that belong to Kubernetes, GKE or this program. All other objects in them belong to
+//! users, who lose them with the cluster.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use model::resource::ObjectId;
 
 /// The system namespaces, by their full names: people use names like `kube-monitoring` for their own. Source: a new GKE cluster,
 /// <https://cloud.google.com/kubernetes-engine/docs/how-to/cluster-configuration-overview>, its add-ons and fleets. The list is
-/// recalled, and GKE adds to it, so add-on labels count by themselves ([`has_addon_key`]).
+/// recalled, and GKE may extend it, so an add-on label is enough in any namespace ([`has_addon_key`]).
 const NAMESPACES: [&str; 14] = [
     "config-management-monitoring",
     "config-management-system",

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-/// Returns true for a character that can be part of a token of a name.
+/// Returns true for a character that names can contain within a token.
 fn is_part(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || letter == '-'
 }
@@ -35,7 +35,7 @@ fn words_of<'v>(value: &'v Value, found: &mut BTreeSet<&'v str>) {
     }
 }
 
-/// Returns the fields of a live object that can mention others.
+/// Returns the fields of a live object that can mention other objects.
 pub(crate) fn referencing_fields(live: &Value) -> impl Iterator<Item = &Value> {
     let fields = live.as_object().into_iter().flatten();
     fields.filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status")).map(|(_, value)| value)
@@ -67,7 +67,7 @@ impl<'a> NameIndex<'a> {
         names
     }
 
-    /// Returns the indices of all objects that an object in a namespace may mention, and of few others.
+    /// Returns the indices of all objects that an object in a namespace may mention. The set may contain a few that it does not.
     pub fn candidates_in(&self, live: &Value, namespace: Option<&str>) -> BTreeSet<usize> {
         let mut found = BTreeSet::new();
         let mut said = BTreeSet::new();

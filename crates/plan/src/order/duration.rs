@@ -1,4 +1,4 @@
-//! The usual duration of an apply: that of the longest path through the changes that wait for each other.
+//! The usual duration of an apply: the duration of the longest path through the changes that wait for each other.
 
 use crate::{Change, Plan};
 use model::resource::DurationEstimate;

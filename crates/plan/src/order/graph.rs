@@ -19,37 +19,37 @@ pub fn connect(
     desired: &[Resource],
     world: &World,
 ) -> Result<Vec<Barrier>, Vec<Address>> {
-    let handovers = handover_order(changes, world);
+    let handovers = worker_handover_order(changes, world);
     let makes = create_order(changes, desired, &handovers);
-    let Edges { delete_after_dependents, mut delete_before_consumers, mut delete_after_users } =
+    let Edges { delete_after_dependents, mut delete_before_capacity_users, mut delete_after_users } =
         Relations::of(changes, desired, world).edges();
     handovers.iter().for_each(|(successor, deleted)| delete_after_users.add_edge(*successor, *deleted));
     let count = changes.len();
     // A user that leaves for capacity that only the delete frees cannot be first.
     delete_after_users.remove_cycle_edges(&cycles(
         count,
-        &[&makes, &delete_after_dependents, &delete_before_consumers, &delete_after_users],
+        &[&makes, &delete_after_dependents, &delete_before_capacity_users, &delete_after_users],
     ));
-    delete_before_consumers.remove_cycle_edges(&cycles(
+    delete_before_capacity_users.remove_cycle_edges(&cycles(
         count,
-        &[&makes, &delete_after_dependents, &delete_before_consumers, &delete_after_users],
+        &[&makes, &delete_after_dependents, &delete_before_capacity_users, &delete_after_users],
     ));
     let mut checked = check_order(changes, desired);
     if !checked.is_empty() {
         // A group may wait for a check of its own cluster.
         checked.remove_cycle_edges(&cycles(
             count,
-            &[&makes, &delete_after_dependents, &delete_before_consumers, &delete_after_users, &checked],
+            &[&makes, &delete_after_dependents, &delete_before_capacity_users, &delete_after_users, &checked],
         ));
     }
-    let orders = [makes, delete_after_dependents, delete_before_consumers, delete_after_users, checked];
+    let orders = [makes, delete_after_dependents, delete_before_capacity_users, delete_after_users, checked];
     if let Some(cycle) = cycles(count, &orders.each_ref()).into_iter().next() {
         return Err(cycle.into_iter().map(|index| changes[index].address.clone()).collect());
     }
     Ok(write_edges(orders, changes))
 }
 
-/// Effects of a change on workers, in the order in which workers of one Dask cluster lose no data.
+/// Effects of a change on workers. If changes happen in this order, the workers of a Dask cluster lose no data.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum WorkerEffect {
     /// Workers start, or stay as they are.
@@ -78,10 +78,10 @@ impl WorkerEffect {
     }
 }
 
-/// Returns pairs of changes that must not overlap, in their order. Workers that end move their data to others of their Dask
-/// cluster, so the others come first, and no two sections restart workers at once. This does not hold if the new workers may need
-/// the capacity of the old ones.
-fn handover_order(changes: &[Change], world: &World) -> Vec<(usize, usize)> {
+/// Returns pairs of changes of workers that must not overlap, in their order. Workers that end move their data to other workers of
+/// their Dask cluster. So the others start first, and no two sections restart workers at the same time. There is no order if the new
+/// workers may need the capacity of the old ones.
+fn worker_handover_order(changes: &[Change], world: &World) -> Vec<(usize, usize)> {
     let has_capacity = |change: &Change| {
         let worker = world.find(&change.identity).map_or(&Value::Null, |live| &live["spec"]["worker"]);
         worker.is_object() && worker.get("slurm").is_none() && worker.get("gpus").is_none()
@@ -117,7 +117,8 @@ fn cluster_of(address: &Address) -> &str {
 }
 
 /// Returns the order of checks of a Dask cluster: after all changes of its groups and parts, including deletes, because workers
-/// that start or end meanwhile change the measurement. Checks do not wait for kept groups, whose workers may wait for machines.
+/// that start or end meanwhile change the measurement. Checks do not wait for groups without changes, as their workers may be
+/// waiting for machines.
 fn check_order(changes: &[Change], desired: &[Resource]) -> Order {
     let mut order = Order::default();
     let runs = |change: &Change| change.kind == KindId::Check && change.action == Action::Run;

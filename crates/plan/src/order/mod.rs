@@ -12,8 +12,7 @@ use petgraph::graphmap::DiGraphMap;
 
 use crate::{Barrier, Change};
 
-/// The most edges of a group that are written out: then each change lists at most sixteen predecessors for each change of the
-/// group. Larger groups become a barrier.
+/// The maximum number of edges that a group may have without becoming a barrier.
 const MAX_PAIRS: usize = 1024;
 
 /// The order of changes, as edges and groups of their indices.
@@ -58,7 +57,7 @@ impl Order {
         before.saturating_mul(after) > self.limit
     }
 
-    /// Adds an edge from each of `before` to each of `after`, and none to itself.
+    /// Adds an edge from each change in `before` to each change in `after`, except from a change to itself.
     pub fn add_edges(&mut self, before: &[usize], after: &[usize]) {
         if !self.is_long(before.len(), after.len()) {
             for after in after {

@@ -17,18 +17,18 @@ use kinds::pod::gpus;
 use model::address::{Address, FieldPath};
 use model::resource::{Await, Identity, KindId, ObjectId, Resource, Step, Until, World};
 
-/// Node pools that the pods of a resource run on.
+/// The node pools that the pods of a resource may run on.
 #[derive(Default)]
-struct Pods {
+struct PodPools {
     /// Names of pools that they require or prefer.
     pools: BTreeSet<String>,
     /// True if some pods may run on any node.
     unpinned: bool,
-    /// True if some of these request GPUs.
+    /// True if some pods that may run on any node request GPUs.
     unpinned_gpus: bool,
 }
 
-impl Pods {
+impl PodPools {
     fn of(body: &Value) -> Self {
         let mut specs = Vec::new();
         pod_specs(body, &FieldPath::root(), &mut specs);
@@ -65,8 +65,8 @@ struct ChangeNode<'a> {
     rank: u32,
     live: &'a Value,
     desired: Option<&'a Resource>,
-    live_pods: Pods,
-    desired_pods: Pods,
+    live_pods: PodPools,
+    desired_pods: PodPools,
 }
 
 impl<'a> ChangeNode<'a> {
@@ -90,12 +90,12 @@ impl<'a> ChangeNode<'a> {
         self.change.action == Action::Delete
     }
 
-    /// Returns true if its live object may use a deleted resource until the change writes or releases it.
+    /// Returns true if its live object may use a deleted resource until this change is made.
     fn uses(&self) -> bool {
         matches!(self.change.action, Action::Update | Action::Replace | Action::Forget)
     }
 
-    /// Returns true if others may wait for the capacity that it frees.
+    /// Returns true if other changes may wait for the capacity that it frees.
     fn frees_capacity(&self) -> bool {
         self.object().is_none() || self.freed_capacity() != FreedCapacity::Nothing
     }
@@ -113,7 +113,7 @@ impl<'a> ChangeNode<'a> {
         self.deletes() && self.change.steps.is_empty()
     }
 
-    /// Returns the GPU type of a pool that is live, or desired.
+    /// Returns the GPU type of a pool, from its live state or else from its desired one.
     fn gpu(&self) -> Option<&'a str> {
         self.pool()?;
         let body = self.desired.map_or(self.live, |desired| &desired.body);
@@ -137,8 +137,8 @@ pub(crate) struct Relations<'a> {
 pub(crate) struct Edges {
     /// Deletes after the deletes of their dependents.
     pub delete_after_dependents: Order,
-    /// Deletes before creates that take the capacity that they free.
-    pub delete_before_consumers: Order,
+    /// Deletes before creates that use the capacity that the deletes free.
+    pub delete_before_capacity_users: Order,
     /// Deletes after changes that end the use of their resource. These edges are dropped where they would close a cycle.
     pub delete_after_users: Order,
 }
@@ -152,7 +152,7 @@ impl<'a> Relations<'a> {
             let live = world.find(&change.identity).unwrap_or(&Value::Null);
             debug_assert!(change.before.is_null() || !live.is_null(), "what goes was read");
             let desired = desired.get(&change.identity).copied();
-            let pods = |body: &Value| if any_delete { Pods::of(body) } else { Pods::default() };
+            let pods = |body: &Value| if any_delete { PodPools::of(body) } else { PodPools::default() };
             ChangeNode {
                 rank: kinds::of(change.kind).rank,
                 live_pods: pods(live),
@@ -163,8 +163,8 @@ impl<'a> Relations<'a> {
             }
         };
         let nodes: Vec<ChangeNode> = changes.iter().map(node).collect();
-        let served = served(nodes.iter().map(|node| (node.change, node.live)));
-        Self { nodes, serving_sections: served }
+        let serving_sections = serving_sections(nodes.iter().map(|node| (node.change, node.live)));
+        Self { nodes, serving_sections }
     }
 
     /// Returns the edges. Objects are found by an index of their relations, as there may be ten thousand and comparing each pair
@@ -181,7 +181,7 @@ impl<'a> Relations<'a> {
         for (deleted, node) in self.indices(ChangeNode::is_deleted_itself) {
             for (index, other) in self.indices(ChangeNode::writes).filter(|_| node.frees_capacity()) {
                 if self.takes_freed_capacity(node, other) {
-                    edges.delete_before_consumers.add_edge(deleted, index);
+                    edges.delete_before_capacity_users.add_edge(deleted, index);
                 } else if self.uses_until_written(other, node) {
                     edges.delete_after_users.add_edge(index, deleted);
                 }
@@ -254,9 +254,9 @@ impl<'a> Relations<'a> {
         }
     }
 
-    /// Orders the deletes among `deleted` after what `before` creates, writes or releases, and after deletes of later-created
-    /// objects.
-    fn relate(&self, before: &[usize], deleted: &[usize], edges: &mut Edges) {
+    /// Adds the edges from `before` to `deleted`: a delete waits for the changes in `before` that write or release, and for deletes of
+    /// objects that were created later.
+    fn add_edges_between(&self, before: &[usize], deleted: &[usize], edges: &mut Edges) {
         let deleted: Vec<usize> = deleted
             .iter()
             .copied()
@@ -290,7 +290,7 @@ impl<'a> Relations<'a> {
             sections.entry(node.change.address.section()).or_default().push(index);
         }
         for indices in sections.values() {
-            self.relate(indices, indices, edges);
+            self.add_edges_between(indices, indices, edges);
         }
     }
 
@@ -303,7 +303,7 @@ impl<'a> Relations<'a> {
             let serves =
                 |node: &ChangeNode<'a>| sections.contains(node.change.address.section()) && !of_group(node);
             let serving: Vec<usize> = self.indices(serves).map(|(index, _)| index).collect();
-            self.relate(&objects, &serving, edges);
+            self.add_edges_between(&objects, &serving, edges);
             self.order_cascading_namespaces(&objects, &serving, edges);
         }
     }
@@ -348,7 +348,7 @@ impl<'a> Relations<'a> {
                 Some(object) if object.gvk.kind == "CustomResourceDefinition" => by_crd.get(&object.name),
                 Some(_) | None => None,
             };
-            self.relate(inside.map_or(&[], Vec::as_slice), &[index], edges);
+            self.add_edges_between(inside.map_or(&[], Vec::as_slice), &[index], edges);
         }
     }
 
@@ -362,7 +362,7 @@ impl<'a> Relations<'a> {
             }
         }
         for (dependency, followers) in followers {
-            self.relate(&followers, named.lookup(dependency), edges);
+            self.add_edges_between(&followers, named.lookup(dependency), edges);
         }
     }
 
@@ -379,7 +379,7 @@ impl<'a> Relations<'a> {
                 let is_named =
                     self.nodes[deleted].object().is_some_and(|object| mentions(node.live, by, object));
                 if is_named && deleted != index {
-                    self.relate(&[index], &[deleted], edges);
+                    self.add_edges_between(&[index], &[deleted], edges);
                 }
             }
         }
@@ -424,8 +424,8 @@ impl<'a> Relations<'a> {
     }
 
     /// Returns true if another change takes the capacity that a delete frees. GPUs of a type go to pools with GPUs of that type:
-    /// quotas count them, and full quotas are the rule. Workers, and interrupted checks, leave their GPUs to the checks and
-    /// clusters that are created. An autoscaler leaves the number of workers.
+    /// quotas count them, and full quotas are the rule. Deleted workers and interrupted checks free GPUs for the checks and
+    /// clusters that are created. A deleted autoscaler frees the number of workers for another owner.
     fn takes_freed_capacity(&self, deleted: &ChangeNode, other: &ChangeNode) -> bool {
         if let (Some(pool), Some(_)) = (deleted.pool(), other.pool()) {
             let takes = match other.change.action {
@@ -455,7 +455,8 @@ impl<'a> Relations<'a> {
         }
         let same = deleted.change.address.section() == other.change.address.section();
         // The pod of a check that was cut short may hold the GPU that its next run asks for.
-        let left = kinds::kubernetes::check::is_pod(&deleted.change.identity, &deleted.change.address);
+        let left =
+            kinds::kubernetes::check::is_leftover_pod(&deleted.change.identity, &deleted.change.address);
         if left || deleted.freed_capacity() == FreedCapacity::Nodes {
             return same || deleted.live_pods.may_share_node(&other.desired_pods);
         }
@@ -468,8 +469,8 @@ impl<'a> Relations<'a> {
         deleted.freed_capacity() == FreedCapacity::WorkerCount && (same || other.object().is_some_and(of_it))
     }
 
-    /// Returns true if a deleted resource serves the kind of an object: its CRD, or the section of its controller. False if it is
-    /// of the same API group as the object itself.
+    /// Returns true if a deleted resource serves the kind of an object: its CRD, or the section of its controller. False if the
+    /// deleted resource is itself an object of that API group.
     fn is_served(&self, object: &ObjectId, deleted: &ChangeNode) -> bool {
         let sections = self.serving_sections.get(object.gvk.group.as_str());
         let own = deleted.object().is_some_and(|deleted| deleted.gvk.group == object.gvk.group);
@@ -477,23 +478,23 @@ impl<'a> Relations<'a> {
     }
 }
 
-/// Returns the sections in which a deleted object mentions an API group of custom kinds: a CRD, or a role of the
-/// controller that removes finalizers. By group.
-fn served<'a>(
+/// Returns the deleted sections that serve the custom kinds of an API group, keyed by group. Such a section deletes a CRD or a role
+/// of a controller that mentions the group; the controller may have to remove finalizers.
+fn serving_sections<'a>(
     changes: impl Iterator<Item = (&'a Change, &'a Value)> + Clone,
 ) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
     let objects = changes.filter_map(|(change, live)| Some((change, change.identity.object()?, live)));
     let moving = objects.clone().filter(|(change, ..)| change.action != Action::Keep);
     let custom = moving.filter(|(_, object, _)| is_custom(object));
     let groups: BTreeSet<&str> = custom.map(|(_, object, _)| object.gvk.group.as_str()).collect();
-    let mut served: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut serving: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (change, object, live) in objects.filter(|(change, ..)| change.action == Action::Delete) {
         let speaks = matches!(object.gvk.kind.as_str(), "CustomResourceDefinition" | "ClusterRole" | "Role");
         for group in groups.iter().filter(|group| speaks && has_word(live, group)) {
-            served.entry(group).or_default().insert(change.address.section());
+            serving.entry(group).or_default().insert(change.address.section());
         }
     }
-    served
+    serving
 }
 
 /// Returns true for an object of a kind that is not built into the API server.
@@ -507,7 +508,7 @@ pub(crate) fn sections_with_controllers<'a>(changes: &'a [Change], world: &'a Wo
     let defined =
         changes.iter().filter(|change| change.action == Action::Delete && change.kind == KindId::Crd);
     let defined = defined.map(|change| change.address.section());
-    served(changes.iter().map(with_live)).into_values().flatten().chain(defined).collect()
+    serving_sections(changes.iter().map(with_live)).into_values().flatten().chain(defined).collect()
 }
 
 /// Returns true if `inside` is in the namespace `object`, or of the kind of the CRD `object`.

@@ -149,7 +149,7 @@ fn desired(drawn: &[Drawn], changes: &[Change]) -> Vec<Resource> {
 
 /// Returns the edges by comparing every pair.
 fn pairwise(of: &Relations) -> [BTreeSet<(usize, usize)>; 3] {
-    let [mut delete_after_dependents, mut delete_before_consumers, mut delete_after_users] =
+    let [mut delete_after_dependents, mut delete_before_capacity_users, mut delete_after_users] =
         [const { BTreeSet::new() }; 3];
     for (deleted, node) in of.indices(ChangeNode::deletes) {
         for (index, other) in
@@ -170,14 +170,14 @@ fn pairwise(of: &Relations) -> [BTreeSet<(usize, usize)>; 3] {
                 }
             } else if other.writes() {
                 if of.takes_freed_capacity(node, other) {
-                    delete_before_consumers.insert((deleted, index));
+                    delete_before_capacity_users.insert((deleted, index));
                 } else if of.uses_until_written(other, node) {
                     delete_after_users.insert((index, deleted));
                 }
             }
         }
     }
-    [delete_after_dependents, delete_before_consumers, delete_after_users]
+    [delete_after_dependents, delete_before_capacity_users, delete_after_users]
 }
 
 fn deletes_along(deleted: &ChangeNode, cascaded: &ChangeNode) -> bool {
@@ -242,10 +242,10 @@ proptest! {
         let plain = pairwise(&relations);
         for limit in [usize::MAX, 3] {
             let order = || Order::with_limit(limit);
-            let empty = Edges { delete_after_dependents: order(), delete_before_consumers: order(), delete_after_users: order() };
-            let Edges { delete_after_dependents, delete_before_consumers, delete_after_users } = relations.add_to(empty);
+            let empty = Edges { delete_after_dependents: order(), delete_before_capacity_users: order(), delete_after_users: order() };
+            let Edges { delete_after_dependents, delete_before_capacity_users, delete_after_users } = relations.add_to(empty);
             prop_assert_eq!(&delete_after_dependents.written_out(), &plain[0]);
-            prop_assert_eq!(&delete_before_consumers.written_out(), &plain[1]);
+            prop_assert_eq!(&delete_before_capacity_users.written_out(), &plain[1]);
             prop_assert_eq!(&delete_after_users.written_out(), &plain[2]);
         }
     }

@@ -1,5 +1,5 @@
-//! Adoption of foreign resources: checks that a plan does that and nothing else. An adoption adds the stack's ownership labels
-//! and field manager. Other changes that it would make are reported, and replacements are refused.
+//! Adoption of foreign resources: checks that a plan only adopts. An adoption adds the stack's ownership labels and field
+//! manager. Other changes that it would make are reported, and replacements are refused.
 
 use serde_json::Value;
 
@@ -16,8 +16,8 @@ use model::source::Sources;
 #[derive(Clone, Copy, Debug)]
 pub struct AcceptedChanges<'a> {
     /// Changes of fields to the values of the stack file.
-    pub changes: bool,
-    /// Approvals given; `take` is needed for resources of another stack.
+    pub field_changes: bool,
+    /// Approvals given. A resource of another stack needs `take:ADDRESS`.
     pub approvals: &'a [Approval],
 }
 
@@ -42,7 +42,7 @@ pub fn adoption_errors(
     found
 }
 
-/// Removes the waits of resources that only get ownership labels: the adoption does not change their readiness.
+/// Removes the waits for resources that only get ownership labels, because labels do not change their readiness.
 pub fn without_waits(plan: &mut Plan) {
     let is_labelled = |change: &&mut Change| {
         matches!(change.identity, Identity::Object(_)) && change.fields.iter().all(is_ownership_label)
@@ -101,10 +101,10 @@ fn not_approved(change: &Change, world: &World, agreed: AcceptedChanges<'_>) -> 
     }
     let what = format!("{identity} differs from the stack file, so adopting it would change:{list}");
     let help = "make the stack file match what is live, or accept the changes with `--with-changes`";
-    (!agreed.changes).then(|| Diagnostic::error(Code::AdoptionChanges, what).help(help))
+    (!agreed.field_changes).then(|| Diagnostic::error(Code::AdoptionChanges, what).help(help))
 }
 
-/// Returns the other stack that owns a resource which only one stack can have.
+/// Returns the stack that owns a resource of a kind that only one stack can own.
 fn other_stack(change: &Change, world: &World) -> Option<String> {
     let shared = kinds::of(change.kind).shared;
     change.adopted.as_ref().filter(|_| !shared)?;

@@ -12,7 +12,7 @@ use model::address::FieldPath;
 use model::diag::{Code, Diagnostic, listed};
 use model::resource::Resource;
 
-/// The most removed fields that are listed by name.
+/// The maximum number of removed fields that a note lists.
 const MAX_LISTED: usize = 3;
 
 impl Planner<'_> {
@@ -66,7 +66,7 @@ impl Planner<'_> {
     }
 }
 
-/// Returns the fields of the live CRD's versions that the desired one no longer has, outermost only.
+/// Returns the fields of the live CRD that the desired CRD no longer has. Fields inside a removed field are left out.
 fn removed(desired: &Value, live: &Value) -> Vec<String> {
     let mut found = Vec::new();
     for old in live["spec"]["versions"].as_array().into_iter().flatten() {

@@ -8,7 +8,7 @@ use crate::planner::Planner;
 use crate::reason::RunUnknown;
 use crate::{Change, Inputs, Note, observe::diff};
 use kinds::dask;
-use kinds::dask::expiry::Cause;
+use kinds::dask::expiry::ExpiryCause;
 use kinds::gke::cluster::autopilot;
 use kinds::gke::compare::Compared;
 use kinds::gke::node_pool;
@@ -71,16 +71,16 @@ pub(crate) fn replicas_change(world: &World, resource: &Resource, live: &Value) 
 }
 
 /// Returns the code of notes on a cluster that a CronJob deletes.
-pub(crate) fn expiry_code(cause: Cause) -> Code {
+pub(crate) fn expiry_code(cause: ExpiryCause) -> Code {
     match cause {
-        Cause::Ttl => Code::TtlGone,
-        Cause::IdleStop => Code::IdleGone,
+        ExpiryCause::Ttl => Code::TtlGone,
+        ExpiryCause::IdleStop => Code::IdleGone,
     }
 }
 
 impl Planner<'_> {
-    /// Compares replica counts that others may write: a field that the stack gives up names its new owner, and the file's count
-    /// is compared with that of the default group. Jobs and requests are compared by their outcome.
+    /// Compares replica counts that other tools may write. A released count names its new owner, and the file's count is compared
+    /// with that of the default group. Jobs and requests are compared by their outcome.
     pub(crate) fn compare_dask_state(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
         let Identity::Object(object) = &resource.identity else { return };
         if resource.kind == KindId::Job {
@@ -116,7 +116,8 @@ impl Planner<'_> {
         compared.changes.extend(counts.differs(desired, live));
     }
 
-    /// Notes a foreign autoscaler that writes a count which the file sets, too: `KubeCluster.adapt` creates one.
+    /// Adds a note on a foreign autoscaler that writes the same count as the file, such as the one that `KubeCluster.adapt`
+    /// creates.
     fn note_second_writer(&mut self, resource: &Resource, cluster: &ObjectId) {
         let objects = self.observed.inputs.world.objects.live().into_iter().flatten();
         let mut others = objects.filter(|(object, live)| {
@@ -170,8 +171,8 @@ impl Planner<'_> {
         })
     }
 
-    /// Reverts drift of a job in place, unless the file's text changed, too: drift alone must not run it again. Ignores changes
-    /// of the cluster that the job copied, and notes a failed job.
+    /// Reverts drift of a job in place, unless the file's text changed, too: drift alone must not rerun it. Ignores changes of
+    /// the cluster that the job copied, and notes a failed job.
     fn job(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
         let record = self.observed.inputs.world.record.as_ref();
         let made = record.and_then(|record| record.completed.get(&resource.identity));
@@ -201,19 +202,19 @@ impl Planner<'_> {
         }
     }
 
-    /// Returns true if the pool of a request got its machines by a capacity option that needs no request.
+    /// Returns true if the pool of a request got its machines with a capacity option that needs no request.
     fn is_needless(&self, request: &Value) -> bool {
         let pool = provisioning::pool_with_options(request);
         let live = pool.and_then(|pool| self.observed.inputs.world.pools.get(pool));
         live.is_some_and(|live| live["queuedProvisioning"]["enabled"] != true)
     }
 
-    /// Notes a request that has ended: it provides no nodes any more.
+    /// Adds a note on a request that has ended and provides no more nodes.
     fn request(&mut self, resource: &Resource, live: &Value) {
         self.note_end(resource, &resource.address, live);
     }
 
-    /// Notes that a request has ended, and how to request again.
+    /// Adds a note that a request has ended, and how to repeat it.
     pub(crate) fn note_end(&mut self, resource: &Resource, again: &Address, live: &Value) {
         let Some(end) = request_state::has_ended(live).filter(|_| !self.is_needless(live)) else { return };
         let address = &resource.address;
@@ -222,8 +223,8 @@ impl Planner<'_> {
         self.notes.push(Note::new(Code::RequestEnded, address, message));
     }
 
-    /// Returns true if a desired resource is rightly absent. It was created once from its present text and was deleted since, or
-    /// it belongs to a cluster for which that holds.
+    /// Returns true if a desired resource is absent and must not be recreated: a run-once resource that was created from its
+    /// current text and was deleted since, or a resource of such a cluster.
     pub(crate) fn stays_absent(&mut self, resource: &Resource) -> bool {
         let Inputs { world, mode: _, replace, .. } = self.observed.inputs;
         let live = world.find(&resource.identity).filter(|_| !self.cluster_is_new);
@@ -260,7 +261,7 @@ impl Planner<'_> {
         let expirations = dask::expiry::for_cluster(resource, &self.observed.inputs.desired);
         let (code, message) = match (expirations.first(), idle) {
             (Some((first, _)), idle) => {
-                let clause = |(cause, job): &(Cause, &Resource)| {
+                let clause = |(cause, job): &(ExpiryCause, &Resource)| {
                     Some(format!("its {} deletes it {}", cause.key(), cause.clause(job)?))
                 };
                 let why: Vec<String> =
@@ -335,8 +336,8 @@ impl Planner<'_> {
         self.notes.extend(notes);
     }
 
-    /// Returns why creating a run-once resource may run it a second time: an apply died while it created it, or the record is
-    /// lost.
+    /// Returns why creating a run-once resource may run it a second time: an apply was interrupted while creating it, or the
+    /// record is lost.
     pub(crate) fn may_have_run(&self, resource: &Resource) -> Option<RunUnknown> {
         let Inputs { world, replace, .. } = self.observed.inputs;
         let once =
@@ -353,7 +354,7 @@ impl Planner<'_> {
             Some(record) if record.create_once_pending.contains(&resource.identity) && !stays => {
                 Some(RunUnknown::Interrupted)
             }
-            None if self.has_things() => Some(RunUnknown::RecordMissing),
+            None if self.has_applied_objects() => Some(RunUnknown::RecordMissing),
             Some(_) | None => None,
         }
     }

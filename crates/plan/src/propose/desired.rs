@@ -101,7 +101,7 @@ impl Planner<'_> {
         self.changes.push(Change { reasons: vec![reason], fingerprint, ..change });
     }
 
-    /// Refuses an object that was read in another version than the file has: the server does not serve that version.
+    /// Refuses an object that was read in another API version than the file's: the server does not serve the file's version.
     fn check_served_version(&mut self, resource: &Resource, live: &Value) {
         let (Some(desired), Some(served)) =
             (resource.body["apiVersion"].as_str(), live["apiVersion"].as_str())
@@ -190,7 +190,8 @@ impl Planner<'_> {
         self.changes.push(Change { reasons, fingerprint, adopted, ..change });
     }
 
-    /// Adds the live number of nodes, which a pool's own JSON lacks. An unknown number is left out and then not compared.
+    /// Adds the live number of nodes, which GKE's JSON of a pool does not contain. An unknown number is left out and not
+    /// compared.
     pub(crate) fn with_size(&mut self, resource: &Resource, mut live: Value) -> Value {
         let Identity::NodePool { pool, .. } = &resource.identity else { return live };
         let desired = &resource.body["nodeCount"];
@@ -260,8 +261,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Refuses `--replace` of an object that Kueue keeps while it is used, once a section: its users would run until the
-    /// deadline.
+    /// Refuses `--replace` of an object that Kueue does not delete while it is in use: the replacement would wait until its
+    /// deadline. Reports each section once.
     fn refuse_replace_in_use(&mut self, resource: &Resource) {
         let inputs = self.observed.inputs;
         let section = resource.address.section();
@@ -286,8 +287,8 @@ impl Planner<'_> {
         self.problems.push(Diagnostic::error(Code::QueueInUse, what).at_value(origin, "in use").help(help));
     }
 
-    /// Returns the reason to replace a pool in the status ERROR. A pool whose creation failed stays and never becomes usable; one
-    /// that could not grow may still do so.
+    /// Returns the reason to replace a pool in the status ERROR. A pool whose creation failed never becomes usable. A pool that
+    /// could not grow may still do so.
     fn pool_error(&mut self, resource: &Resource, live: &Value) -> Option<Reason> {
         if matches!(resource.identity, Identity::Object(_) | Identity::Check(_)) {
             return None;
@@ -307,7 +308,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Proposes to run each check whose exact text has not passed, or whose pass another change invalidates; keeps the others.
+    /// Proposes to run each check that has changed since it passed, or whose pass another change invalidates. Keeps all other
+    /// checks.
     fn checks(&mut self) {
         let inputs = self.observed.inputs;
         let is_check = |resource: &Resource| matches!(resource.identity, Identity::Check(_));
@@ -342,13 +344,13 @@ impl Planner<'_> {
     }
 }
 
-/// Returns true if a change invalidates the pass of a check.
+/// Returns true if a check must run again because of a change.
 pub fn invalidates_check(change: &Change, check: &Resource) -> bool {
     let before = |address| address_match::includes(address, &change.address);
     (kinds::of(change.kind).invalidates_checks)(change.action) && check.depends_on.iter().any(before)
 }
 
-/// Returns the fields that other tools apply with other values.
+/// Returns the fields that other field managers apply with other values; the stack adopts them.
 fn adopted_fields(others: &[(FieldPath, String)]) -> Option<Adopted> {
     let mut managers: Vec<String> =
         others.iter().map(|(_, manager)| format!("field manager `{manager}`")).collect();

@@ -17,14 +17,14 @@ use model::diag::{Code, Diagnostic};
 use model::resource::{FieldChange, Identity, ObjectId, Resource, Role, Seen};
 
 impl Planner<'_> {
-    /// Reads all external resources that the stack relies on.
+    /// Looks up all external resources that the stack needs in the live state, and compares them.
     pub(crate) fn read_external(&mut self) -> Vec<ExternalRead> {
         let inputs = self.observed.inputs;
         let mut reads = Vec::new();
         let mut missing: Vec<&Resource> = Vec::new();
         for external in inputs.external.iter().filter(|external| external.role == Role::Needed) {
             let resource = &external.resource;
-            let Some(live) = self.external(resource) else {
+            let Some(live) = self.find_live(resource) else {
                 if inputs.offline {
                     reads.push(self.external_read(resource, None, None));
                 } else if inputs.mode == Mode::Apply && self.could_be_seen(&resource.identity) {
@@ -47,13 +47,13 @@ impl Planner<'_> {
             if inputs.mode == Mode::Apply {
                 self.check_usable(resource, &live);
                 for change in differences {
-                    self.notes.push(difference(resource, &change, self.place(resource, &change.path)));
+                    self.notes.push(difference(resource, &change, self.location(resource, &change.path)));
                 }
             }
         }
         // One cause for all that a section lacks; what runs comes last and stands for the rest.
-        for (place, resource) in missing.iter().enumerate() {
-            if !missing[place + 1..].iter().any(|later| later.origin == resource.origin) {
+        for (index, resource) in missing.iter().enumerate() {
+            if !missing[index + 1..].iter().any(|later| later.origin == resource.origin) {
                 self.problems.push(self.not_there(resource));
             }
         }
@@ -64,7 +64,8 @@ impl Planner<'_> {
         reads
     }
 
-    fn external(&self, resource: &Resource) -> Option<Value> {
+    /// Returns the live state of an external resource. The operator's Deployment is found under any name.
+    fn find_live(&self, resource: &Resource) -> Option<Value> {
         let world = self.observed.inputs.world;
         if let Some(live) = world.find(&resource.identity) {
             return Some(live.clone());
@@ -81,8 +82,8 @@ impl Planner<'_> {
         found.map(|(_, live)| live.clone())
     }
 
-    /// Returns true if an absent resource is certain to be absent. Otherwise its parent may be missing or unreadable, which is
-    /// reported by itself.
+    /// Returns true if a resource that was not found is certainly absent. Otherwise its parent may be missing or unreadable,
+    /// which has its own message.
     fn could_be_seen(&self, identity: &Identity) -> bool {
         let world = self.observed.inputs.world;
         let inside =
@@ -121,7 +122,7 @@ impl Planner<'_> {
         let Resource { identity, origin, .. } = resource;
         let what = format!("{identity} does not exist, but `[{origin}]` says that it is managed elsewhere");
         let sources = self.observed.inputs.sources;
-        let place = sources.span(&origin.key("name")).or_else(|| sources.span(origin));
+        let span = sources.span(&origin.key("name")).or_else(|| sources.span(origin));
         let elsewhere = match identity {
             Identity::Object(ObjectId { namespace: Some(_), .. })
                 if origin.to_string() == "dask_operator" =>
@@ -134,7 +135,7 @@ impl Planner<'_> {
             "have its owner create it first, fix the name, or remove `manage = false` so that the stack \
              creates it{elsewhere}"
         );
-        let problem = Diagnostic::error(Code::NotThere, what).at(place, "relied on here");
+        let problem = Diagnostic::error(Code::NotThere, what).at(span, "relied on here");
         problem.about(resource.address.clone(), "").help(help)
     }
 
@@ -164,7 +165,7 @@ impl Planner<'_> {
         changes
     }
 
-    fn place(&self, resource: &Resource, path: &FieldPath) -> Option<String> {
+    fn location(&self, resource: &Resource, path: &FieldPath) -> Option<String> {
         self.observed.inputs.sources.locate(&resource.origin_of(path)).map(|location| location.to_string())
     }
 
@@ -230,7 +231,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Refuses nodes of new pools that do not spread evenly over an external cluster's zones, over which they are counted.
+    /// Refuses a number of nodes of a new pool that the zones of its external cluster do not divide evenly.
     fn check_zones(&mut self) {
         let inputs = self.observed.inputs;
         let is_external = |identity: &Identity| {
@@ -259,7 +260,7 @@ impl Planner<'_> {
                 "{nodes} nodes are not spread evenly over the {zones} zones of {}",
                 inputs.target.gke.as_ref().map_or("", |name| &name.cluster)
             );
-            let place = resource.origin_of(&FieldPath::keys(["nodeCount"]));
+            let number = resource.origin_of(&FieldPath::keys(["nodeCount"]));
             let names: Vec<String> =
                 live["locations"].as_array().into_iter().flatten().map(ToString::to_string).collect();
             let help = format!(
@@ -267,7 +268,7 @@ impl Planner<'_> {
                 names.join(", ")
             );
             self.problems.push(
-                Diagnostic::error(Code::OthersZones, what).at_value(place, "all zones together").help(help),
+                Diagnostic::error(Code::OthersZones, what).at_value(number, "all zones together").help(help),
             );
         }
     }
@@ -308,8 +309,8 @@ impl Planner<'_> {
             resource.address, pool.identity
         )
         .replace(" 1 GPUs", " 1 GPU");
-        let place = resource.origin_of(&path.key("containers").index(0).key("resources"));
-        let problem = Diagnostic::error(Code::NoGpuThere, what).at_value(place, "requested here");
+        let requested_at = resource.origin_of(&path.key("containers").index(0).key("resources"));
+        let problem = Diagnostic::error(Code::NoGpuThere, what).at_value(requested_at, "requested here");
         let problem = problem.at_value(pool.origin.clone(), format!("{has} per live node"));
         self.problems
             .push(problem.help("request fewer GPUs or name another pool; this one is managed elsewhere"));
@@ -375,15 +376,15 @@ fn relied_on(identity: &Identity) -> Vec<FieldPath> {
 }
 
 /// `` `machine_type` is "n1-standard-2" here (stack.toml:14:16) and "n1-standard-4" live ``.
-fn difference(resource: &Resource, change: &FieldChange, place: Option<String>) -> Note {
+fn difference(resource: &Resource, change: &FieldChange, location: Option<String>) -> Note {
     let path = &change.path;
     let (before, after) = change.shown();
     let said = after.map_or_else(|| "nothing".to_owned(), |said| said.to_string());
     let live = before.filter(|live| !live.is_null());
     let live = live.map_or_else(|| "not set".to_owned(), |live| live.to_string());
-    let place = place.map(|place| format!(" ({place})")).unwrap_or_default();
+    let location = location.map(|location| format!(" ({location})")).unwrap_or_default();
     let message = format!(
-        "`{}` is {said} in the stack file{place} and {live} live; it is managed elsewhere, so nothing is changed",
+        "`{}` is {said} in the stack file{location} and {live} live; it is managed elsewhere, so nothing is changed",
         key(resource, path)
     );
     Note::new(Code::OthersDiffer, &resource.address, message)
@@ -391,12 +392,12 @@ fn difference(resource: &Resource, change: &FieldChange, place: Option<String>) 
 
 /// Returns the key of the section that a field of the body comes from, with the path below it: `labels.team`.
 fn key(resource: &Resource, path: &FieldPath) -> String {
-    let provenance = resource.provenance.iter().filter(|(place, _)| place.contains(path));
-    let Some((place, origin)) = provenance.max_by_key(|(place, _)| place.segments().len()) else {
+    let provenance = resource.provenance.iter().filter(|(field, _)| field.contains(path));
+    let Some((field, origin)) = provenance.max_by_key(|(field, _)| field.segments().len()) else {
         return path.to_string();
     };
     let inside = origin.segments().iter().skip(resource.origin.segments().len());
-    let below = path.segments().iter().skip(place.segments().len());
+    let below = path.segments().iter().skip(field.segments().len());
     let channel = Segment::Key("channel".to_owned());
     let below = below.filter(|segment| matches!(segment, Segment::Key(_)) && **segment != channel);
     inside.chain(below).cloned().collect::<FieldPath>().to_string()

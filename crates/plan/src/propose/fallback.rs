@@ -1,5 +1,5 @@
-//! Node pools with several capacity options: selects the current option, and what follows if it has no machines. A live pool
-//! shows which option it was created by, so a lost record loses nothing.
+//! Node pools with several capacity options: selects the current option, and the options to try if it has no machines. A live
+//! pool shows which option it was created with, so nothing is lost with the record.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ use model::resource::{
     CapacityOption, CapacityOptions, Cost, Fallback, FallbackStep, Identity, Resource, Step, World,
 };
 
-/// Gives each pool with several options the body of its current one, or of the first.
-pub(crate) fn apply_fallback(inputs: &mut Inputs<'_>) {
+/// Gives each pool with several capacity options the body of its current option, or of the first if it has none yet.
+pub(crate) fn use_current_options(inputs: &mut Inputs<'_>) {
     let Inputs { desired, capacity_options, world, replace, retry_capacity, hourly, .. } = inputs;
     for capacity in capacity_options.iter() {
         let Some(at) = desired.iter().position(|resource| resource.identity == capacity.identity) else {
@@ -42,8 +42,8 @@ pub(crate) fn apply_fallback(inputs: &mut Inputs<'_>) {
     }
 }
 
-/// Returns the resources, each with the body of its current option, for readers that plan nothing.
-pub fn with_fallback(
+/// Returns the resources, each pool with the body of its current capacity option, for commands that do not plan.
+pub fn with_current_options(
     resources: &[Resource],
     capacity_options: &[CapacityOptions],
     world: &World,
@@ -59,7 +59,8 @@ pub fn with_fallback(
     resources
 }
 
-/// Returns the option of the live pool; after an interrupted apply without capacity the next one, cyclically.
+/// Returns the option of the live pool. If an apply was interrupted because the option had no machines, returns the next one;
+/// after the last option comes the first.
 fn current_option(capacity: &CapacityOptions, world: &World) -> Option<usize> {
     let live = world.find(&capacity.identity).filter(|live| !is_terminating(live))?;
     let on = capacity_options::option_of(capacity, live)?;
@@ -77,8 +78,8 @@ fn is_interrupted(capacity: &CapacityOptions, live: &Value, world: &World) -> bo
         && was_never_ready(&capacity.identity, live, world)
 }
 
-/// Returns true if GKE creates a resource, or failed to, and the record says that no apply saw it ready: nothing ever ran on it.
-/// Without a record that is not certain, and nothing is deleted without approval.
+/// Returns true if GKE is creating a resource or has failed to, and the record says that it has never been ready. Then nothing
+/// has ever run on it. Without a record that is uncertain, and a deletion needs approval.
 fn was_never_ready(identity: &Identity, live: &Value, world: &World) -> bool {
     let recorded = world.record.iter().flat_map(|record| &record.inventory);
     let mut entries = recorded.filter(|entry| entry.identity == *identity);
@@ -118,14 +119,14 @@ impl<'a> Planner<'a> {
         Some((capacity, capacity.options.iter().position(|option| option.body == resource.body)?))
     }
 
-    /// Returns the option of a live pool that the autoscaler scales, whatever the file's other options say.
+    /// Returns the name of the option that a live pool was created with, if GKE's autoscaler scales the pool.
     pub(crate) fn autoscaled_option(&self, resource: &Resource, live: &Value) -> Option<String> {
         let capacity =
             self.capacity_options(&resource.identity).filter(|_| live["autoscaling"]["enabled"] == true)?;
         capacity_options::option_of(capacity, live).map(|on| capacity.options[on].name())
     }
 
-    /// Returns the reason why a live pool leaves the capacity option that it was created by.
+    /// Returns the reason to recreate a live pool with another capacity option.
     pub(crate) fn leaves_option(&self, resource: &Resource, live: &Value) -> Option<Reason> {
         let (capacity, desired) = self.option_of(resource)?;
         match capacity_options::option_of(capacity, live) {
@@ -182,7 +183,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Returns true if a pool without nodes gets some, and may be recreated.
+    /// Returns true if a pool without nodes gets nodes and can be recreated without loss.
     fn starts_from_zero(&self, resource: &Resource) -> bool {
         let size = resource.identity.pool().and_then(|pool| self.observed.inputs.world.sizes.get(pool));
         size == Some(&0) && !starts_empty(&resource.body) && !resource.protect

@@ -1,5 +1,5 @@
-//! Losses on hosts that no other module reports. Hosts of `[ssh]` may be unreachable, or others than at the last apply, while
-//! they have resources of the stack. The last workers of a Dask cluster may hold data, and certificates expire.
+//! Losses on hosts that no other module reports. A host of `[ssh]` may be unreachable, or its name may lead to another machine
+//! than at the last apply. The last workers of a Dask cluster may hold data, and certificates expire.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -24,7 +24,7 @@ impl Planner<'_> {
         notes
     }
 
-    /// Marks replacements of Dask clusters without any process: they lose nothing. Workers of groups, jobs in a queue and unread
+    /// Marks replacements of Dask clusters that have no process: nothing is lost. Workers of groups, jobs in a queue and unread
     /// hosts count as processes.
     pub(crate) fn note_idle_replacements(&mut self) {
         let Inputs { world, target, .. } = self.observed.inputs;
@@ -90,7 +90,7 @@ impl Planner<'_> {
         self.observed.inputs.world.record.iter().flat_map(|record| &record.hosts)
     }
 
-    /// Returns notes on workers that schedulers have on hosts outside of the stack.
+    /// Returns notes on workers that run on hosts which are not in the stack.
     fn moved_worker_notes(&self) -> Vec<Note> {
         let inputs = self.observed.inputs;
         let (target, mut notes) = (&inputs.target, Vec::new());
@@ -177,7 +177,7 @@ impl Planner<'_> {
         notes
     }
 
-    /// Returns notes on host names that lead to another machine than at the last apply, where the stack's processes are missing.
+    /// Returns notes on host names that lead to another machine than at the last apply: the stack's processes are not there.
     fn moved_host_notes(&self) -> Vec<Note> {
         let inputs = self.observed.inputs;
         let lacks = |body: &Value, name: &str| {

@@ -18,13 +18,13 @@ use model::address::{Address, FieldPath};
 use model::diag::{Code, Diagnostic, listed};
 use model::resource::{self, DeletionScope, Effect, Identity, KindId, ObjectId};
 
-/// Kinds whose objects controllers derive from other objects: they hold no data of their own.
+/// Kinds whose objects controllers derive from other objects. They contain no data of users.
 const DERIVED_KINDS: &[&str] =
     &["Event", "Endpoints", "EndpointSlice", "Lease", "ControllerRevision", "PodMetrics"];
-/// The most resources that are listed by name.
+/// The maximum number of resources that a message lists.
 pub(crate) const MAX_LISTED: usize = 3;
 
-/// Returns the scope in which unread resources could be deleted with those of the plan.
+/// Returns the scope in which resources that were not read could be deleted with those of the plan.
 pub fn deletion_scope(plan: &Plan) -> Option<DeletionScope> {
     scope_of_deletions(&plan.changes)
 }
@@ -138,7 +138,8 @@ impl<'w> Planner<'w> {
         }
     }
 
-    /// Keeps resources of the stack from a delete if they are still desired or needed; names the others.
+    /// Refuses deletes that would delete resources which the stack still needs. Adds the stack's other resources that are deleted
+    /// with them to the plan.
     fn owned_dependents(&mut self, deleted: &[Identity], cascaded: &BTreeMap<Identity, CascadeEntry>) {
         let inputs = self.observed.inputs;
         let desired = resource::by_identity(&inputs.desired);
@@ -211,7 +212,7 @@ impl<'w> Planner<'w> {
         self.changes.iter().any(|change| change.identity == *identity && change.action == Action::Replace)
     }
 
-    /// Marks a resource that other stacks use, too, for deletion with its parent: it cannot be left to them.
+    /// Marks a resource that other stacks use, too, as deleted with its parent: it cannot be released to them.
     fn delete_with_parent(&mut self, dependent: &Identity, root: &Identity) {
         let (users, with) =
             (self.observed.other_stacks_of(dependent), Parent::Named(self.observed.name_of(root).0));
@@ -282,7 +283,7 @@ impl<'w> Planner<'w> {
         self.problems.push(problem);
     }
 
-    /// Returns the flags that replace these resources, too; a plan of a part of the stack may leave them out.
+    /// Returns the options that include these resources in the plan: a partial plan may leave them out.
     fn flags(&self, dependents: &[&Identity]) -> String {
         let Selection { targets, excludes } = &self.observed.inputs.selection;
         let names: BTreeSet<Address> =
@@ -298,7 +299,7 @@ impl<'w> Planner<'w> {
         format!("{}{without}", flags.join(" "))
     }
 
-    /// Adds the deletes of foreign resources that were not created for a deleted one.
+    /// Adds the deletes of foreign resources, except those that a controller created for a deleted resource.
     fn foreign_dependents(
         &mut self,
         cascade: &Cascade<'w>,
@@ -431,7 +432,7 @@ impl<'w> Planner<'w> {
         }
     }
 
-    /// Adds the deletes of pools that others created in a GKE cluster that is deleted or recreated.
+    /// Adds the deletes of foreign pools in a GKE cluster that is deleted or recreated.
     fn foreign_pools(&mut self, planned: &mut BTreeSet<Identity>) {
         let Some(name) = self.observed.inputs.target.gke.clone() else { return };
         for (pool, live) in &self.observed.inputs.world.pools {
@@ -447,7 +448,7 @@ impl<'w> Planner<'w> {
         }
     }
 
-    /// Adds the deletes of worker groups and autoscalers that others attached to a deleted DaskCluster of the stack.
+    /// Adds the deletes of foreign worker groups and autoscalers of a deleted DaskCluster of the stack.
     fn attached(&mut self, planned: &mut BTreeSet<Identity>) {
         let clusters =
             self.changes.iter().filter(|change| deletes(change) && change.kind == KindId::DaskCluster);
@@ -469,8 +470,7 @@ impl<'w> Planner<'w> {
         }
     }
 
-    /// Adds the deletes of namespaces that others created in a deleted GKE cluster. The approval of a namespace covers its
-    /// contents.
+    /// Adds the deletes of foreign namespaces in a deleted GKE cluster. The approval of a namespace covers its contents.
     fn foreign_namespaces(&mut self, planned: &mut BTreeSet<Identity>, foreign: &mut ForeignObjects<'_>) {
         for (object, live) in self.observed.inputs.world.objects.live().into_iter().flatten() {
             let name = object.name.as_str();
@@ -505,7 +505,7 @@ fn is_default_group(object: &ObjectId, live: &Value) -> bool {
     object.gvk == kinds::dask::api::group() && object.name == format!("{cluster}-default")
 }
 
-/// Returns true for an object that every namespace has, or that a controller wrote for another one.
+/// Returns true for an object that every namespace has, or that a controller derives from another object.
 pub fn is_boilerplate(object: &ObjectId, live: &Value) -> bool {
     let kind = object.gvk.kind.as_str();
     let everywhere = match kind {

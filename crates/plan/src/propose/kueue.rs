@@ -1,4 +1,4 @@
-//! Work that waits or runs in deleted queues: work of others is named, and needs approval of its own.
+//! Work that waits or runs in deleted queues. Foreign work is listed and needs its own approval.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use model::address::Address;
 use model::diag::Code;
 use model::resource::{Identity, KindId, ObjectId};
 
-/// Returns the CRDs whose objects show the contents of a queue.
+/// Returns the names of the CRDs whose objects show which work is in a queue.
 pub(crate) fn crds() -> impl Iterator<Item = String> {
     ["workloads", "localqueues"].into_iter().map(|plural| format!("{plural}.{}", kueue::GROUP))
 }
@@ -24,11 +24,11 @@ pub(crate) fn is_queue(object: &ObjectId) -> bool {
     object.gvk.group == kueue::GROUP && ["ClusterQueue", "LocalQueue"].contains(&object.gvk.kind.as_str())
 }
 
-/// Namespaces and names of gangs, which are those of their Workloads.
+/// Namespaces and names of gangs. A gang's Workload has the same ones.
 pub(crate) type Gangs = BTreeSet<(String, String)>;
 
 impl<'w> Planner<'w> {
-    /// Adds the deletes of foreign work in queues that are deleted; each needs approval of its own.
+    /// Adds the deletes of foreign work in deleted queues. Each needs its own approval.
     pub(crate) fn foreign_work(&mut self, planned: &mut BTreeSet<Identity>) {
         let queues = |change: &&Change| {
             matches!(change.action, Action::Delete | Action::Replace)
@@ -116,7 +116,7 @@ impl<'w> Planner<'w> {
         own.any(|(object, live)| jobs.contains(&object.name.as_str()) && self.observed.has_applied(live))
     }
 
-    /// Returns true if a Workload is in a queue: it names the LocalQueue, or one that leads to the ClusterQueue.
+    /// Returns true if a Workload is in a queue: it names the LocalQueue, or a LocalQueue of the ClusterQueue.
     fn is_in(&self, queue: &ObjectId, workload: &ObjectId, live: &Value) -> bool {
         let named = text(&live["spec"]["queueName"]);
         if queue.gvk.kind == "LocalQueue" {

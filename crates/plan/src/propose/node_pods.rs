@@ -17,13 +17,13 @@ use model::resource::{Identity, KindId, ObjectId};
 #[derive(Clone, Copy, PartialEq)]
 enum NodeImpact {
     Rolled,
-    /// All are deleted. Approval of a replacement covers everything else that is lost with it, and names it.
+    /// All nodes are deleted.
     Deleted {
         replaced: bool,
     },
     /// The pool is deleted, and the cluster stays.
     Removed,
-    /// Some are deleted; GKE chooses which.
+    /// Some nodes are deleted; GKE chooses which.
     Fewer,
 }
 
@@ -95,7 +95,7 @@ impl Planner<'_> {
         notes
     }
 
-    /// Returns true if no pool stays or is created.
+    /// Returns true if every pool is deleted and none is created.
     fn no_pool_is_left(&self) -> bool {
         let mut left: BTreeSet<&str> = self.observed.inputs.world.pools.keys().map(String::as_str).collect();
         let mut comes = false;
@@ -128,7 +128,7 @@ impl Planner<'_> {
     }
 }
 
-/// Describes Pods for which no node is left.
+/// Describes Pods for which no node remains.
 fn waiting(moved: &[&ObjectId]) -> Vec<String> {
     let (is, waits) = if moved.len() == 1 { ("is", "waits") } else { ("are", "wait") };
     vec![format!("no pool is left for {}, which {is} recreated and {waits} for a node", named(moved))]
@@ -149,7 +149,7 @@ fn all(lost: &[&ObjectId], moved: &[&ObjectId]) -> Vec<String> {
     parts
 }
 
-/// Describes Pods on a pool of which it is not known which nodes are deleted.
+/// Describes Pods on a pool that loses some nodes: it is unknown which.
 fn some(lost: &[&ObjectId], moved: &[&ObjectId]) -> Vec<String> {
     let mut parts = Vec::new();
     if !lost.is_empty() {

@@ -11,7 +11,7 @@ use kinds::kubernetes::{provisioning, request_state};
 use model::address::Address;
 use model::resource::{Identity, KindId, Resource};
 
-/// Decisions about a request whose workers are deleted.
+/// Decisions about a provisioning request whose workers are deleted.
 pub(crate) enum FormerRequest {
     Delete(Reason),
     Keep(Reason),
@@ -36,7 +36,8 @@ impl<'a> Planner<'a> {
         desired.iter().filter(|one| kinds::of(one.kind).has_workers).find(|one| depends_on(one, request))
     }
 
-    /// Plans a request according to the change of its workers. Returns `false` if it is planned as any other resource.
+    /// Plans a request according to the change of its workers. Returns `false` if the request must be planned like any other
+    /// resource.
     pub(crate) fn plan_requested_workers(&mut self, resource: &Resource) -> bool {
         let Some(consumer) = self.consumer_of(resource) else { return false };
         let Some(change) = self.changes.iter().find(|change| change.identity == consumer.identity) else {

@@ -1,5 +1,5 @@
-//! Provisioning requests and their consumers under `stop` and `start`: they stop and start together. A request that stayed would
-//! bring nodes after `stop`, and a used one gives no nodes to a consumer that is started again.
+//! Provisioning requests and their consumers under `stop` and `start`: they stop and start together. A request that is not
+//! stopped would create nodes after `stop`. A used request provides no nodes to a consumer that is restarted.
 
 use std::collections::BTreeSet;
 
@@ -75,12 +75,13 @@ fn consumer_state(consumer: &Resource, world: &World) -> ConsumerState {
     }
 }
 
-/// Returns true if the next apply creates the consumer of a request: alone it would wait for nodes that nobody requests.
+/// Returns true if the next apply creates the consumer of a request. Without the request it would wait for nodes forever.
 pub(crate) fn starts_next(consumer: &Resource, request: &Resource, world: &World) -> bool {
     uses(consumer, request) && consumer_state(consumer, world) == ConsumerState::NotStarted
 }
 
-/// Returns true if a resource is stopped with others: a request of a consumer that can stop, or a future consumer of a request.
+/// Returns true if a resource stops with another one: a request stops with its consumer, and a consumer that has not started with
+/// its request.
 pub(crate) fn stops_with(
     index: usize,
     all: &[&Resource],
@@ -104,7 +105,7 @@ pub(crate) fn is_used_up(request: &Resource, all: &[Resource], world: &World) ->
         && consumers.all(|consumer| consumer_state(consumer, world) == ConsumerState::Ended)
 }
 
-/// Returns the requests without a consumer once all of these stop.
+/// Returns the requests that have no consumer once all these resources are stopped.
 pub(crate) fn requests_without_consumer(
     all: &[&Resource],
     stops: &BTreeSet<usize>,
@@ -121,7 +122,8 @@ pub(crate) fn requests_without_consumer(
     (0..all.len()).filter(|index| !stops.contains(index) && is_request(all[*index])).filter(left).collect()
 }
 
-/// Returns the addresses that start with the named ones: stopped consumers of a request, and stopped requests of a consumer.
+/// Returns the addresses to start together with the named ones: the stopped consumers of a request, and the stopped requests of a
+/// consumer.
 pub(crate) fn with_requests(inputs: &Inputs<'_>, is_stopped: impl Fn(&Resource) -> bool) -> Vec<Address> {
     let all: Vec<&Resource> = inputs.desired.iter().collect();
     let addresses: Vec<&Address> = all.iter().map(|resource| &resource.address).collect();

@@ -27,19 +27,20 @@ pub(crate) struct OwnedResource<'a> {
     live: &'a Value,
     pub(crate) address: Address,
     kind: KindId,
-    claim: Claim,
+    ownership: RemovalOwnership,
     /// The reason why it is kept although the file no longer has it.
     kept_because: Option<Reason>,
 }
 
-/// The stack's ownership of a live resource.
+/// The ownership of a live resource that the stack file no longer has. It decides whether the resource is deleted or released.
 #[derive(Debug, PartialEq)]
-enum Claim {
+enum RemovalOwnership {
     /// It is this stack's alone.
     Sole,
     /// Other stacks, by their field managers, use it too: its kind may have several.
     Shared(Vec<String>),
-    /// Only one stack can have its kind, and several have applied it: none of them has removed the field manager of the others.
+    /// Its kind can have only one owner, but several stacks have applied it: none of them has removed the field managers of the
+    /// other stacks.
     Contested,
     /// The file says that it is managed elsewhere.
     Released,
@@ -50,7 +51,7 @@ enum Claim {
 impl OwnedResource<'_> {
     /// Returns true if it is deleted or released.
     pub(crate) fn is_removed(&self) -> bool {
-        self.kept_because.is_none() && self.claim != Claim::Released
+        self.kept_because.is_none() && self.ownership != RemovalOwnership::Released
     }
 }
 
@@ -65,8 +66,8 @@ impl<'a> Planner<'a> {
         let desired = self.observed.inputs.desired.iter();
         let sections: BTreeSet<&str> = desired.map(|resource| resource.address.section()).collect();
         for mut owned in owned {
-            if owned.claim == Claim::Released {
-                self.hand_over(owned);
+            if owned.ownership == RemovalOwnership::Released {
+                self.release_to_external(owned);
                 continue;
             }
             let stays = matches!(owned.identity, Identity::Cluster(_)) || !self.selected.has(&owned.address);
@@ -96,8 +97,8 @@ impl<'a> Planner<'a> {
         self.notes.extend(note);
         self.notes.extend(self.orphan_notes());
         for owned in owned {
-            if owned.claim == Claim::Released {
-                self.hand_over(owned);
+            if owned.ownership == RemovalOwnership::Released {
+                self.release_to_external(owned);
                 continue;
             }
             if !self.selected.has(&owned.address) {
@@ -110,20 +111,21 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Returns the delete of a resource for the last stack that uses it, and its release for any other stack.
+    /// Returns the change for a resource that is no longer desired: a delete for the last stack that uses it, a release for any
+    /// other stack.
     fn release(&self, owned: OwnedResource<'_>, reason: Option<Reason>) -> Change {
-        let OwnedResource { identity, live, address, kind, claim, kept_because: stays } = owned;
+        let OwnedResource { identity, live, address, kind, ownership, kept_because: stays } = owned;
         let gone = |why| self.deletion(identity.clone(), live, (address, kind), why);
         if stays.is_some() {
             // It is in the plan, so that the record goes on knowing it.
             return Change { action: Action::Keep, before: JsonText::default(), ..gone(stays) };
         }
         let users = self.observed.other_stacks_of(&identity);
-        let shared = match claim {
-            Claim::Shared(shared) => shared,
-            Claim::Sole | Claim::Released => return gone(reason),
-            Claim::Contested => return gone(Some(Reason::Contested(users))),
-            Claim::OwnershipRemoved => return gone(Some(Reason::OwnershipRemoved)),
+        let shared = match ownership {
+            RemovalOwnership::Shared(shared) => shared,
+            RemovalOwnership::Sole | RemovalOwnership::Released => return gone(reason),
+            RemovalOwnership::Contested => return gone(Some(Reason::Contested(users))),
+            RemovalOwnership::OwnershipRemoved => return gone(Some(Reason::OwnershipRemoved)),
         };
         if self.observed.inputs.mode == Mode::Destroy && self.deletes_cluster() {
             let with = Parent::Cluster;
@@ -138,7 +140,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Releases a resource that the file says is managed elsewhere. Objects that are deleted with the cluster need no release.
-    fn hand_over(&mut self, owned: OwnedResource<'_>) {
+    fn release_to_external(&mut self, owned: OwnedResource<'_>) {
         let OwnedResource { identity, live, address, kind, .. } = owned;
         let with_cluster = self.observed.inputs.mode == Mode::Destroy && self.deletes_cluster();
         if with_cluster || !self.selected.has(&address) {
@@ -150,7 +152,7 @@ impl<'a> Planner<'a> {
         self.changes.push(Change { action: Action::Forget, fields, fingerprint, ..gone });
     }
 
-    /// Returns notes on recorded objects that others have recreated or adopted: they stay, and leave the record.
+    /// Returns notes on recorded objects that another tool has recreated or adopted. They stay, and the record forgets them.
     fn orphan_notes(&self) -> Vec<Note> {
         let Inputs { world, owner, .. } = self.observed.inputs;
         let mut notes = Vec::new();
@@ -189,8 +191,8 @@ impl<'a> Planner<'a> {
         world.cluster.live().is_some_and(ours)
     }
 
-    /// Returns the stack's live resources, with the address that they have or had, and a note on an operator that stays for
-    /// foreign Dask objects.
+    /// Returns the stack's live resources with their current or last address, and a note if the operator stays because foreign
+    /// Dask objects need it.
     pub(crate) fn owned(&self) -> (Vec<OwnedResource<'a>>, Option<Note>) {
         let Inputs { world, target, owner, desired, external, .. } = self.observed.inputs;
         let mut owned = Vec::new();
@@ -210,19 +212,19 @@ impl<'a> Planner<'a> {
                         live,
                         address,
                         kind,
-                        claim: Claim::Released,
+                        ownership: RemovalOwnership::Released,
                         kept_because: None,
                     });
                 }
                 return;
             }
             let (address, kind) = known.find(&identity);
-            let claim = match &identity {
-                _ if users.is_empty() => Claim::Sole,
-                _ if kinds::of(kind).shared => Claim::Shared(users),
-                _ => Claim::Contested,
+            let ownership = match &identity {
+                _ if users.is_empty() => RemovalOwnership::Sole,
+                _ if kinds::of(kind).shared => RemovalOwnership::Shared(users),
+                _ => RemovalOwnership::Contested,
             };
-            let alone = !matches!(claim, Claim::Shared(_));
+            let alone = !matches!(ownership, RemovalOwnership::Shared(_));
             let operator = alone && address.section() == kinds::scope::DASK_OPERATOR;
             let is_home = |object: &ObjectId| {
                 is_namespace(object) && operator_namespaces.contains(object.name.as_str())
@@ -236,7 +238,7 @@ impl<'a> Planner<'a> {
                 true => Reason::OperatorNeeded { by },
                 false => Reason::HoldsNeededOperator { by },
             });
-            owned.push(OwnedResource { identity, live, address, kind, claim, kept_because: stays });
+            owned.push(OwnedResource { identity, live, address, kind, ownership, kept_because: stays });
         };
         if let (Some(name), Some(live)) = (&target.gke, world.cluster.live())
             && (self.deletes_cluster()
@@ -296,7 +298,7 @@ impl<'a> Planner<'a> {
                 live,
                 address,
                 kind,
-                claim: Claim::OwnershipRemoved,
+                ownership: RemovalOwnership::OwnershipRemoved,
                 kept_because: None,
             })
         })
@@ -331,8 +333,8 @@ impl<'a> Planner<'a> {
         objects.filter(goes).map(|(object, _)| object.name.as_str()).collect()
     }
 
-    /// Returns the name of a foreign Dask object that needs the operator and its CRDs: they stay while the cluster and such
-    /// objects do, as these could neither work nor be deleted without.
+    /// Returns the name of a foreign Dask object that needs the operator and its CRDs. As long as such an object exists, both
+    /// stay: without them it can neither work nor be deleted.
     fn operator_is_needed_by(&self, operator_namespaces: &BTreeSet<&str>) -> Option<String> {
         if self.observed.inputs.mode == Mode::Destroy && self.deletes_cluster() {
             return None;
@@ -377,7 +379,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// Returns the ownership labels of a cluster or pool, as fields that are removed.
+/// Returns the changes that remove the ownership labels of a cluster or pool.
 fn labels_removed(identity: &Identity, live: &Value) -> Vec<FieldChange> {
     let is_pool = match identity {
         Identity::NodePool { .. } => true,

@@ -17,7 +17,7 @@ use model::diag::Code;
 use model::resource::{Identity, ObjectId};
 
 impl Planner<'_> {
-    /// Explains why a pool that is only changed loses its nodes.
+    /// Adds the reason why an update of a pool deletes its nodes.
     pub(crate) fn explain_emptied_pools(&mut self) {
         for change in self.changes.iter_mut().filter(|change| enables_queued_provisioning(change)) {
             change.reasons.push(Reason::Emptied);
@@ -26,7 +26,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Returns notes on accepted ProvisioningRequests that would wait forever, because their pool is deleted and they are not.
+    /// Returns notes on accepted ProvisioningRequests that would wait forever because only their pool is deleted.
     pub(crate) fn stranded_request_notes(&self) -> Vec<Note> {
         let mut notes = Vec::new();
         let deleted = |change: &&Change| matches!(change.action, Action::Delete | Action::Replace);

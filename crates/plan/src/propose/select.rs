@@ -84,7 +84,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Returns what the plan leaves out; `None` for a plan of the whole stack.
+    /// Returns the selection and the resources that the plan leaves out; `None` for a plan of the whole stack.
     pub(crate) fn partial(&self) -> Option<Partial> {
         if self.observed.inputs.selection.is_all() {
             return None;
@@ -137,7 +137,7 @@ impl Planner<'_> {
         candidates
     }
 
-    /// Returns for each candidate the others that a plan with it must have.
+    /// Returns for each candidate the other candidates that a plan with it must contain.
     fn needs(&self, candidates: &[Candidate]) -> Vec<Vec<usize>> {
         let named = address_match::AddressIndex::new(candidates.iter().map(|candidate| &candidate.address));
         let world = self.observed.inputs.world;
@@ -204,8 +204,8 @@ fn closure(start: BTreeSet<usize>, next: &[Vec<usize>]) -> BTreeSet<usize> {
     found
 }
 
-/// Resolves a typed address: the address itself, a section, all sections of a type (`node_pool`), or a unique ending of a
-/// section. Returns indices.
+/// Resolves a typed address to indices: the address itself, a section, all sections of a type (`node_pool`), or a unique ending
+/// of a section.
 ///
 /// # Errors
 ///
@@ -239,7 +239,7 @@ pub fn resolve_addresses(typed: &str, addresses: &[&Address]) -> Result<Vec<usiz
     })
 }
 
-/// Returns indices as [`resolve_addresses`] does, where one section must be meant.
+/// Resolves a typed address as [`resolve_addresses`] does, but it must name a single section.
 ///
 /// # Errors
 ///

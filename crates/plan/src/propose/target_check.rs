@@ -1,4 +1,4 @@
-//! Checks that the target is that of the last apply, and notes state that cannot be known.
+//! Checks that the target is that of the last apply, and adds notes on state that is unknown.
 
 use crate::planner::Planner;
 use crate::{Approval, Inputs, Mode, Note, observe::diff};
@@ -7,22 +7,23 @@ use model::diag::{self, Code, Diagnostic};
 use model::resource::{Identity, OtherClusters, Seen};
 
 impl Inputs<'_> {
-    pub(crate) fn has_things(&self) -> bool {
+    /// Returns true if a live Kubernetes object was applied by the stack.
+    pub(crate) fn has_applied_objects(&self) -> bool {
         let manager = self.owner.field_manager();
         let mut objects = self.world.objects.live().into_iter().flatten();
         objects.any(|(_, live)| diff::applied_by(live, &manager))
     }
 }
 
-/// The help text when the live state cannot be read.
+/// The help text for a live state that cannot be read.
 pub const NEEDS_LIVE_STATE_HELP: &str =
     "a plan needs the live state; `--offline` plans without it, as a first apply";
 
-/// The most kinds that are listed by name.
+/// The maximum number of kinds that a message lists.
 const MAX_LISTED: usize = 5;
 
 impl Planner<'_> {
-    /// Reports unreadable live state as a problem: it must never look empty.
+    /// Reports an unreadable live state as an error: it must never count as empty.
     pub(crate) fn check_readable(&mut self) {
         let world = self.observed.inputs.world;
         let unread = match (&world.cluster, &world.objects) {
@@ -76,7 +77,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Refuses a stack that exists at another location: it is not created a second time because a name in the file changed.
+    /// Refuses to create a stack that exists at another location. Otherwise a changed name in the file would create a second
+    /// cluster.
     pub(crate) fn check_target(&mut self) {
         let inputs = self.observed.inputs;
         match &inputs.world.other_clusters {
@@ -131,7 +133,8 @@ impl Planner<'_> {
             && self.deletes_cluster()
     }
 
-    /// Reports what a destroy of an unreadable cluster deletes unseen. Protected resources of the file count as existing.
+    /// Adds a note on what a destroy of an unreadable cluster deletes without having read it. Protected resources of the file
+    /// count as existing.
     pub(crate) fn note_unread_deletes(&mut self, why: &str) {
         let inputs = self.observed.inputs;
         self.notes.push(Note::new(
@@ -150,15 +153,15 @@ impl Planner<'_> {
         }
     }
 
-    /// Returns true if earlier applies have created objects in the cluster.
-    pub(crate) fn has_things(&self) -> bool {
-        self.observed.inputs.has_things()
+    /// Returns true if a live Kubernetes object was applied by the stack.
+    pub(crate) fn has_applied_objects(&self) -> bool {
+        self.observed.inputs.has_applied_objects()
     }
 
     /// Returns notes on effects of earlier applies that cannot be known without the record.
     pub(crate) fn unknown_state_notes(&self) -> Vec<Note> {
         let inputs = self.observed.inputs;
-        if self.cluster_is_new || !self.has_things() {
+        if self.cluster_is_new || !self.has_applied_objects() {
             return Vec::new();
         }
         let lost = inputs.world.record.is_none() && inputs.mode == Mode::Apply;
@@ -184,7 +187,7 @@ impl Planner<'_> {
         lost.into_iter().chain(unlisted).map(note).collect()
     }
 
-    /// Returns notes on recorded GKE clusters and node pools of a stack that no longer has `[gke]`: nothing reads them.
+    /// Returns notes on recorded GKE clusters and node pools of a stack that no longer has `[gke]`: plans no longer read them.
     pub(crate) fn unreachable_state_notes(&self) -> Vec<Note> {
         let Inputs { world, target, .. } = self.observed.inputs;
         let recorded = world.record.iter().flat_map(|record| &record.inventory);

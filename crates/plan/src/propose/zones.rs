@@ -1,5 +1,5 @@
-//! Number of nodes by zone. The stack file counts the nodes of all zones together, and GKE takes one number for each zone; so a
-//! request depends on the zones that the pool has at that time, not on those of the file.
+//! The number of nodes per zone. The stack file counts the nodes of all zones together, but GKE takes the number per zone. So a
+//! request depends on the zones that the pool has when it is sent, not on those of the file.
 
 use std::collections::BTreeMap;
 
@@ -83,7 +83,7 @@ impl Planner<'_> {
         live
     }
 
-    /// Explains a number of nodes that differs because the zones change.
+    /// Adds a note to a number of nodes that differs because the zones change.
     pub(crate) fn note_move(&self, resource: &Resource, fields: &mut [FieldChange]) {
         let Identity::NodePool { pool, .. } = &resource.identity else { return };
         let Some(now) = self.observed.inputs.world.sizes.get(pool) else { return };
@@ -95,7 +95,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Returns the zones of a pool's nodes at the time when their number is set; none if only GKE will know.
+    /// Returns the zones that a pool's nodes have when their number is set; empty if GKE chooses them.
     pub(crate) fn zones_of(&self, resource: &Resource, action: Action) -> Vec<String> {
         let world = self.observed.inputs.world;
         let live = || world.find(&resource.identity).filter(|_| !action.creates());
@@ -172,9 +172,9 @@ impl Planner<'_> {
     }
 
     /// Returns true if excess nodes come from an upgrade that GKE is doing. A surge adds a few beside the pool's own, a
-    /// blue-green one as many again. A number that the file no longer has is no surge.
-    /// Source: googleapis `cluster_service.proto`, `UpgradeSettings`: "the number of nodes simultaneously under upgrade is
-    /// maxSurge + maxUnavailable". That instance groups aim for them meanwhile is recalled.
+    /// blue-green one as many again. Returns false if the file's number has changed since it was last set. Source: googleapis
+    /// `cluster_service.proto`, `UpgradeSettings`: "the number of nodes simultaneously under upgrade is maxSurge +
+    /// maxUnavailable". That instance groups aim for them meanwhile is recalled.
     pub(crate) fn has_surge_nodes(&self, resource: &Resource, live: &Value, nodes: u32) -> bool {
         let Some(desired) = resource.body["nodeCount"].as_u64() else { return false };
         let record = self.observed.inputs.world.record.as_ref();

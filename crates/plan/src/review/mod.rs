@@ -24,7 +24,7 @@ type Review = fn(&Plan, &mut Vec<Note>);
 const REVIEWS: &[Review] = &[
     gpu_pool_first,
     nodes_of_autopilot,
-    nodes_that_last,
+    nodes_that_expire,
     check_among_workers,
     foreign_secrets,
     idle_pools,
@@ -44,7 +44,7 @@ fn is_made(change: &Change) -> bool {
     matches!(change.identity, Identity::Cluster(_)) && change.action.creates()
 }
 
-/// Notes that an Autopilot cluster begins without nodes, and that its price is that of what Pods request.
+/// Adds a note that an Autopilot cluster starts without nodes, and that its price depends on what Pods request.
 fn nodes_of_autopilot(plan: &Plan, notes: &mut Vec<Note>) {
     let desired = by_identity(&plan.desired);
     for change in plan.changes.iter().filter(|change| is_made(change)) {
@@ -56,8 +56,8 @@ fn nodes_of_autopilot(plan: &Plan, notes: &mut Vec<Note>) {
     }
 }
 
-/// Notes that nodes requested for workers expire, and that their capacity is needed twice if the workers before had some.
-fn nodes_that_last(plan: &Plan, notes: &mut Vec<Note>) {
+/// Adds a note that nodes requested for workers expire, and that replaced workers need their capacity twice for a while.
+fn nodes_that_expire(plan: &Plan, notes: &mut Vec<Note>) {
     let desired = by_identity(&plan.desired);
     let asks = |change: &&Change| change.kind == KindId::ProvisioningRequest && change.action.creates();
     for change in plan.changes.iter().filter(asks) {
@@ -82,14 +82,15 @@ fn nodes_that_last(plan: &Plan, notes: &mut Vec<Note>) {
     }
 }
 
-/// Notes a first pool that has GPUs. Source: GKE taints GPU nodes only when the cluster has a pool without GPUs before them.
+/// Adds a note if the first pool has GPUs. Source: GKE taints GPU nodes only when the cluster has a pool without GPUs before
+/// them.
 fn gpu_pool_first(plan: &Plan, notes: &mut Vec<Note>) {
     let Some(pool) =
         inline_pool(&plan.desired, &plan.capacity_options).filter(|_| plan.changes.iter().any(is_made))
     else {
         return;
     };
-    first_pool(pool, notes);
+    note_inline_pool(pool, notes);
     if !pool.body["config"]["accelerators"].is_null() {
         notes.push(Note::new(Code::GpuPoolFirst, &pool.address, "the cluster's first pool has GPUs: GKE then \
              sets no nvidia.com/gpu taint on any pool, system pods run on GPU nodes, and a stock-out fails the \
@@ -97,8 +98,8 @@ fn gpu_pool_first(plan: &Plan, notes: &mut Vec<Note>) {
     }
 }
 
-/// Notes GKE's extra requirements for the first pool.
-fn first_pool(pool: &Resource, notes: &mut Vec<Note>) {
+/// Adds a note on GKE's requirements for the pool that is created with the cluster.
+fn note_inline_pool(pool: &Resource, notes: &mut Vec<Note>) {
     let mut tell = |what: &str| notes.push(Note::new(Code::FirstPool, &pool.address, what));
     if starts_empty(&pool.body) {
         tell(
@@ -114,15 +115,15 @@ fn first_pool(pool: &Resource, notes: &mut Vec<Note>) {
     }
 }
 
-/// Notes a check that needs a free GPU on nodes whose workers stay and hold their GPUs.
+/// Adds a note on a check that needs a free GPU on nodes where running workers hold all GPUs.
 fn check_among_workers(plan: &Plan, notes: &mut Vec<Note>) {
     let desired = by_identity(&plan.desired);
-    let pool = |change: &Change, at: &str| {
+    let selector_at = |change: &Change, at: &str| {
         let desired = desired.get(&change.identity);
         desired.and_then(|resource| resource.body.pointer(at)).filter(|selector| !selector.is_null()).cloned()
     };
     for check in plan.changes.iter().filter(|change| change.action == Action::Run) {
-        let place = pool(check, "/spec/nodeSelector");
+        let check_selector = selector_at(check, "/spec/nodeSelector");
         // No worker runs on nodes that this plan makes.
         let is_new = |change: &Change| {
             let made = matches!(change.action, Action::Create | Action::Replace);
@@ -130,7 +131,7 @@ fn check_among_workers(plan: &Plan, notes: &mut Vec<Note>) {
                 Identity::NodePool { pool, .. } => pool,
                 Identity::Cluster(_) | Identity::Object(_) | Identity::Check(_) => return false,
             };
-            made && place.as_ref().is_some_and(|place| place[POOL_LABEL] == name.as_str())
+            made && check_selector.as_ref().is_some_and(|selector| selector[POOL_LABEL] == name.as_str())
         };
         if plan.changes.iter().any(is_new) {
             continue;
@@ -141,8 +142,8 @@ fn check_among_workers(plan: &Plan, notes: &mut Vec<Note>) {
             // check runs.
             let selector = FieldPath::keys(["spec", "worker", "spec", "nodeSelector"]);
             let moves = change.fields.iter().any(|field| selector.contains(&field.path));
-            let selected = pool(change, "/spec/worker/spec/nodeSelector");
-            there && !moves && place.is_some() && selected == place
+            let worker_selector = selector_at(change, "/spec/worker/spec/nodeSelector");
+            there && !moves && check_selector.is_some() && worker_selector == check_selector
         };
         if let Some(cluster) = plan.changes.iter().find(stays) {
             notes.push(Note::new(
@@ -158,7 +159,7 @@ fn check_among_workers(plan: &Plan, notes: &mut Vec<Note>) {
     }
 }
 
-/// Notes the nodes that pools keep after a cluster is deleted by its time limit.
+/// Adds a note on the nodes that pools keep after a cluster's time limit deletes it.
 fn idle_pools(plan: &Plan, notes: &mut Vec<Note>) {
     let changed = |resource: &Resource| {
         let news = |change: &&Change| {
@@ -232,8 +233,8 @@ fn pools_of<'p>(plan: &'p Plan, cluster: &'p Resource) -> Vec<(&'p Resource, &'p
 
 const NOT_NEEDED: &str = "approval was given for something that this plan neither deletes nor replaces";
 
-/// Notes Secrets from outside of the stack that a new container needs to start. The plan does not create them, and before the
-/// first apply has created the cluster nobody can.
+/// Adds a note on Secrets outside the stack that a new container needs to start. The plan does not create them, and nobody can
+/// before the first apply has created the cluster.
 fn foreign_secrets(plan: &Plan, notes: &mut Vec<Note>) {
     let mut told = BTreeSet::new();
     let desired = by_identity(&plan.desired);
@@ -288,7 +289,7 @@ fn intended_address(plan: &Plan, given: &Approval) -> Option<Address> {
     nearest(given.address.as_str(), addresses).map(Address::new)
 }
 
-/// Notes approvals that match nothing: mostly typos.
+/// Adds a note on approvals that match nothing, mostly because of typos.
 fn unused_approvals(plan: &Plan, notes: &mut Vec<Note>) {
     for approval in plan.unused_approvals() {
         notes.push(Note::new(

@@ -23,15 +23,15 @@ mod quotas;
 
 pub use policies::Constraint;
 
-/// The needs of a plan for capacity of Google Cloud.
+/// The capacity of Google Cloud that a plan needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preflight {
     pub project: String,
     region: String,
     pools: Vec<Pool>,
-    /// Addresses of resources that request machines and wait for them.
+    /// Addresses of resources that request all their machines at once and wait for them.
     provisioning_requests: Vec<Address>,
-    /// True if the plan frees capacity that nobody can count: then no shortage is certain.
+    /// True if the plan frees an unknown amount of capacity: then no shortage is certain.
     frees_capacity: bool,
 }
 
@@ -39,9 +39,9 @@ pub struct Preflight {
 #[derive(Clone, Debug, PartialEq)]
 struct Pool {
     address: Address,
-    /// The path of its machine type.
+    /// The path of its machine type in the stack file.
     machine_at: FieldPath,
-    /// The path of its number of nodes.
+    /// The path of its number of nodes in the stack file.
     nodes_at: FieldPath,
     node: NodeRequirements,
     /// The zones of the new nodes; none if GKE chooses.
@@ -67,11 +67,11 @@ struct NodeCount {
 /// Kinds of changes to the nodes of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PoolChange {
-    /// All of them.
+    /// All nodes are new.
     New,
     /// Their number.
     Number,
-    /// They are recreated one after the other; `machine` says whether as machines of another type.
+    /// The nodes are recreated one after the other; `machine` is true if their machine type changes.
     Rolled { machine: bool },
 }
 
@@ -90,7 +90,7 @@ pub enum Question {
     Policy(Constraint),
 }
 
-/// The answers, or the reasons why there is none, keyed by question.
+/// The answers to the questions, or why there is no answer.
 pub type Answers = BTreeMap<Question, Result<Value, String>>;
 
 impl Question {
@@ -122,7 +122,7 @@ impl Question {
         }
     }
 
-    /// Returns the name of what stays unknown without the answer.
+    /// Returns what stays unknown without an answer, as words for a message.
     fn about(&self, preflight: &Preflight) -> String {
         match self {
             Self::Region => format!("quotas of {}", preflight.region),
@@ -186,7 +186,7 @@ impl Preflight {
         self.pools.iter().filter(|pool| pool.change == PoolChange::New)
     }
 
-    /// Returns the findings from the answers, the gravest first.
+    /// Returns the findings from the answers, the most serious first.
     pub fn findings(&self, answers: &Answers) -> Vec<Diagnostic> {
         let mut findings = quotas::findings(self, answers);
         findings.extend(self.not_offered(answers));
@@ -332,7 +332,7 @@ impl Pool {
     }
 }
 
-/// Returns a pool as it was before some of its fields change.
+/// Returns the nodes of a pool before its change: their requirements and their number.
 fn was(
     body: &Value,
     fields: &[FieldChange],
@@ -347,19 +347,20 @@ fn was(
     (NodeRequirements::of(&body, addresses), NodeCount { now, max_nodes: most_nodes(&body, zones) })
 }
 
-fn set(place: &mut Value, path: &[Segment], value: Value) {
+/// Sets the value at a path, and creates the objects on the way. An index that the list does not have is ignored.
+fn set(target: &mut Value, path: &[Segment], value: Value) {
     match path.split_first() {
-        None => *place = value,
+        None => *target = value,
         Some((Segment::Index(index), rest)) => {
-            if let Some(item) = place.get_mut(*index) {
+            if let Some(item) = target.get_mut(*index) {
                 set(item, rest, value);
             }
         }
         Some((Segment::Key(key), rest)) => {
-            if place.is_null() {
-                *place = json!({});
+            if target.is_null() {
+                *target = json!({});
             }
-            if let Value::Object(fields) = place {
+            if let Value::Object(fields) = target {
                 set(fields.entry(key.clone()).or_insert(Value::Null), rest, value);
             }
         }

@@ -1,5 +1,5 @@
-//! Reading a kubeconfig: the context that is current, a token or a client certificate, the authority. That
-//! is enough for a bare API server on this machine; the rest is refused by name.
+//! Reads a kubeconfig: the current context, a token or a client certificate, and the certificate authority. That is enough for a
+//! bare API server on this machine; everything else is refused by name.
 
 use std::fs;
 use std::net::IpAddr;
@@ -13,19 +13,19 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::Value;
 
-/// How to reach an API server, and as whom.
+/// The address and credentials of an API server.
 #[derive(Clone)]
 pub struct Access {
-    /// Its URL without a slash at the end.
+    /// The URL without a trailing slash.
     pub server: String,
-    /// The bearer token, when that is how it knows us.
+    /// The bearer token, if it is used for authentication.
     pub token: Option<String>,
-    /// Its authority and, when that is how it knows us, our certificate.
+    /// The server's certificate authority, and the client certificate, if it is used for authentication.
     pub tls: rustls::ClientConfig,
 }
 
 impl Access {
-    /// Reads the file. The error names what is wrong with it and what to do.
+    /// Reads the file. The error says what is wrong with it and what to do.
     pub fn read(path: &Path) -> Result<Self, String> {
         let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
         let config: Value = serde_saphyr::from_str(&text).map_err(|error| error.to_string())?;
@@ -34,7 +34,7 @@ impl Access {
 }
 
 struct Reader<'a> {
-    /// Where the file is: relative paths in it begin there.
+    /// The folder of the file, which relative paths in it start from.
     folder: &'a Path,
     config: &'a Value,
 }
@@ -88,7 +88,7 @@ impl<'a> Reader<'a> {
         fs::read_to_string(&path).map_err(|error| format!("cannot read {field} {}: {error}", path.display()))
     }
 
-    /// PEM of a field, which may name a file, or be given in base64 in its `-data` form.
+    /// Returns the PEM text of a field, which may name a file, or have the text in base64 in its `-data` form.
     fn pem(&self, object: &Value, field: &str) -> Result<Option<String>, String> {
         if let Some(data) = string(object, &format!("{field}-data")) {
             let bytes = BASE64.decode(data.trim()).map_err(|error| format!("{field}-data: {error}"))?;
@@ -102,7 +102,8 @@ fn string<'v>(object: &'v Value, field: &str) -> Option<&'v str> {
     object.get(field).and_then(Value::as_str).filter(|text| !text.is_empty())
 }
 
-/// Whoever reaches the sandbox's port has the kubeconfig's rights, so it must not be anybody else's server.
+/// Refuses a server that is not on loopback: clients of the sandbox get the kubeconfig's permissions, so it must not be somebody
+/// else's server.
 fn on_loopback(server: &str) -> Result<(), String> {
     let uri: Uri = server.parse().map_err(|error| format!("server {server}: {error}"))?;
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
@@ -117,7 +118,7 @@ fn on_loopback(server: &str) -> Result<(), String> {
     }
 }
 
-/// Trusts the authority alone.
+/// Returns TLS settings that trust only this certificate authority.
 fn tls(authority: &str, certificate: Option<(String, String)>) -> Result<rustls::ClientConfig, String> {
     let mut roots = rustls::RootCertStore::empty();
     for root in certificates(authority)? {

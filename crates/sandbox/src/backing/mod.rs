@@ -1,6 +1,6 @@
-//! A real API server behind the sandbox's GKE: the cluster that is created there is that server. Its listener
-//! ends TLS and forwards ([`proxy`]), its Nodes follow the node pools ([`nodes`]); everything else in it is
-//! the work of real controllers. The sandbox's own control loops have no part in it.
+//! A real API server behind the sandbox's GKE: the cluster that is created there is that server. Its listener ends TLS and
+//! forwards ([`proxy`]), its Nodes follow the node pools ([`nodes`]); everything else in it is done by real controllers. The
+//! sandbox's own control loops do not run for it.
 
 mod kubeconfig;
 pub mod nodes;
@@ -21,10 +21,10 @@ use serde_json::Value;
 use self::kubeconfig::Access;
 use super::error::SandboxError;
 
-/// The longest wait for an answer to a request of our own.
+/// The timeout of the sandbox's own requests.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The API server, and a client with the kubeconfig's rights.
+/// The API server, and a client with the kubeconfig's credentials.
 pub struct Backing {
     kubeconfig: PathBuf,
     server: String,
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Backing {
 }
 
 impl Backing {
-    /// The server that a kubeconfig names; nothing is sent yet.
+    /// Creates the client of the server in a kubeconfig; sends nothing yet.
     pub fn new(kubeconfig: &Path) -> Result<Self, SandboxError> {
         let unusable = |cause: String| SandboxError::Kubernetes { kubeconfig: kubeconfig.to_owned(), cause };
         let Access { server, token, tls } = Access::read(kubeconfig).map_err(unusable)?;
@@ -71,7 +71,7 @@ impl Backing {
         }
     }
 
-    /// Sends a request there with our rights in the place of its own.
+    /// Forwards a request with the kubeconfig's credentials in place of the client's.
     async fn send(&self, mut request: Request<Body>) -> Result<Response<hyper::body::Incoming>, String> {
         let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
         *request.uri_mut() =
@@ -88,7 +88,7 @@ impl Backing {
         })
     }
 
-    /// One JSON request of our own and the whole answer.
+    /// Sends one JSON request of the sandbox itself, and returns the whole response.
     async fn ask(
         &self,
         method: Method,

@@ -1,6 +1,6 @@
-//! The Node objects of the real API server follow GKE's node pools: they come, are labeled and tainted
-//! anew, get their GPUs, and go, by the same rules as in a simulated cluster. So do the cluster autoscaler's answers: nodes for
-//! pods that wait, requests for nodes, and idle nodes that go.
+//! The Node objects of the real API server follow GKE's node pools: they are created, relabeled and retainted, get their GPUs,
+//! and are deleted, by the same rules as in a simulated cluster. The same holds for the cluster autoscaler: nodes for waiting
+//! pods, ProvisioningRequests, and removal of idle nodes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,11 +20,10 @@ use crate::kube::run::{Loops, PoolView, Write};
 use crate::kube::store::Cluster;
 use crate::state::Sandbox;
 
-/// How often the server is looked at while there is a cluster. Reading a handful of nodes on loopback costs
-/// less than keeping two watches right.
+/// The interval at which the server is read while there is a cluster. Reading a few nodes on loopback is simpler than maintaining
+/// two watches.
 const LOOK: Duration = Duration::from_millis(250);
-/// Which nodes are ours: an annotation with the cluster that they belong to. Nodes without it are nobody's
-/// business.
+/// The annotation on the sandbox's nodes, with the cluster that they belong to. Nodes without it are left alone.
 const OURS: &str = "sandbox.dask-infra.dev/cluster";
 const NODES: &str = "/api/v1/nodes";
 const DRIVER_PODS: &str = "/api/v1/pods?labelSelector=k8s-app%3Dnvidia-driver-installer";
@@ -34,7 +33,7 @@ const REQUESTS: &str = "/apis/autoscaling.x-k8s.io/v1/provisioningrequests";
 const GROUP: &str = "autoscaling.x-k8s.io";
 const MERGE: &str = "application/merge-patch+json";
 
-/// Keeps the nodes as the pools say, for as long as the sandbox is served.
+/// Keeps the nodes as the pools define them, as long as the sandbox is served.
 pub async fn keep(sandbox: Sandbox, backing: Arc<Backing>) -> Result<(), SandboxError> {
     let mut changes = sandbox.shared.changes.subscribe();
     let mut loops = (Loops::new(sandbox.shared.scripts.clone()), Idle::default());
@@ -65,7 +64,7 @@ enum Rest {
     Moving,
 }
 
-/// Reads the nodes, and does what is due.
+/// Reads the nodes, and makes the changes that are due.
 async fn round(
     sandbox: &Sandbox,
     backing: &Backing,
@@ -128,14 +127,14 @@ async fn round(
     Ok(rest)
 }
 
-/// Requests for nodes, and the templates of their pods. Definitions of requests may be missing, which is no requests.
+/// Returns the ProvisioningRequests and their pod templates; empty if the CustomResourceDefinition is missing.
 async fn requested(backing: &Backing) -> Result<(Value, Value), String> {
     let requests = backing.ask(Method::GET, REQUESTS, "", &Value::Null).await?.1;
     let templates = if items(&requests).is_empty() { Value::Null } else { list(backing, TEMPLATES).await? };
     Ok((requests, templates))
 }
 
-/// Returns the nodes among these that are deleted, as nothing runs on them any more.
+/// Drains the given nodes, deletes those on which nothing runs any more, and returns the deleted ones.
 async fn taken_down(
     backing: &Backing,
     surplus: Vec<Unneeded>,
@@ -151,8 +150,8 @@ async fn taken_down(
     Ok(gone)
 }
 
-/// Deletes the pods on a node, except those of DaemonSets, and returns true once none is left. Kubelets end what runs on a
-/// machine that goes down, and there may be none that could do so for a node that is gone.
+/// Deletes the pods on a node, except those of DaemonSets, and returns true once none is left. Normally the kubelet ends the pods
+/// of a machine that shuts down, but here no kubelet may be running.
 async fn drained(backing: &Backing, node: &str, pods: &Value) -> Result<bool, String> {
     let runs = |pod: &&Value| {
         let of_daemon_set = pod["metadata"]["ownerReferences"][0]["kind"] == "DaemonSet";
@@ -184,7 +183,7 @@ fn mirror(nodes: &Value, current: &[&Value], others: &[(&str, &str, &Value)]) ->
     Cluster::restore(&meta, nodes.chain(others))
 }
 
-/// Sends one write. A refusal is no end: the next round reads what is, and tries again.
+/// Sends one write. If it is refused, the next round reads the state and tries again.
 async fn perform(backing: &Backing, id: &ClusterId, mirror: &Cluster, write: Write) -> Result<(), String> {
     let (method, path, media_type, body) = match write {
         Write::Create { manager, mut object } => {

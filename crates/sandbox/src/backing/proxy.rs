@@ -1,5 +1,5 @@
-//! The reverse proxy: what a client of the cluster sends goes to the API server as it is, but for who sends
-//! it; bodies stream both ways, upgraded connections (exec, port-forward) are joined.
+//! The reverse proxy: requests of clients go to the API server unchanged except for the credentials. Bodies stream both ways, and
+//! upgraded connections (exec, port-forward) are joined.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::Backing;
 
-/// Headers about one connection, which the next one has its own of (RFC 9110, 7.6.1).
+/// Headers that hold for one connection only and are not forwarded (RFC 9110, 7.6.1).
 const HOP_BY_HOP: [HeaderName; 6] = [
     header::PROXY_AUTHENTICATE,
     header::PROXY_AUTHORIZATION,
@@ -24,7 +24,7 @@ const HOP_BY_HOP: [HeaderName; 6] = [
     HeaderName::from_static("keep-alive"),
 ];
 
-/// Everything is forwarded.
+/// Returns a router that forwards every request.
 pub fn router(backing: Arc<Backing>) -> axum::Router {
     axum::Router::new().fallback(forward).with_state(backing)
 }
@@ -69,7 +69,7 @@ fn strip(headers: &mut HeaderMap, upgrade: bool) {
     }
 }
 
-/// In the shape of the API server's own errors, so that clients show the reason.
+/// Returns the error in the format of the API server's own errors, so that clients show the reason.
 fn unreachable(cause: &str) -> Response {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

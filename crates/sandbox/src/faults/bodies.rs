@@ -1,5 +1,5 @@
-//! The errors that rules answer with, in the shapes of GKE and of the Kubernetes API. Where wordings come
-//! from stands beside them.
+//! The errors that rules answer with, in the formats of GKE and of the Kubernetes API. The sources of the wordings are noted
+//! beside them.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode, header};
@@ -20,7 +20,7 @@ pub enum Side {
     Kubernetes,
 }
 
-/// Codes with the reasons that tell their errors apart; the first one is meant when none is given.
+/// HTTP codes with the possible reasons; the first reason is the default.
 pub const REASONS: &[(u16, &[&str])] = &[
     (200, &[]),
     (400, &["INVALID_ARGUMENT", "FAILED_PRECONDITION", "CLUSTER_ALREADY_HAS_OPERATION", "BadRequest"]),
@@ -38,7 +38,7 @@ pub const REASONS: &[(u16, &[&str])] = &[
     (504, &["DEADLINE_EXCEEDED", "Timeout"]),
 ];
 
-/// An answer that is not what was asked for; `number` makes ids that nobody has used.
+/// Returns the response to a refused request; `number` is used for unique ids.
 pub fn refusal(side: Side, method: &str, path: &str, refuse: &Refuse, number: u64) -> Response<Body> {
     match refuse.code {
         200 => return page(refuse, "Sign in", "Sign in to use this network."),
@@ -58,7 +58,7 @@ fn respond(code: u16, content_type: &'static str, text: String) -> Response<Body
     response
 }
 
-/// A proxy on the way answers with a page, whatever API is behind it: a gateway with 502, a captive portal with 200.
+/// Returns the HTML page of a proxy on the way, for any API behind it: a gateway answers 502, a captive portal 200.
 fn page(refuse: &Refuse, title: &str, usual: &str) -> Response<Body> {
     let why = refuse.message.as_deref().unwrap_or(usual);
     let page = format!("<!DOCTYPE html>\n<html><title>{title}</title>\n<p>{why}</html>\n");

@@ -1,4 +1,4 @@
-//! The file of faults: TOML in, rules out, and everything that is wrong with it in one pass.
+//! Parses the faults file: TOML in, rules out, and all mistakes in one pass.
 
 use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
@@ -18,7 +18,7 @@ use super::rule::{FaultEffect, Refuse, Rule};
 
 const METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
 
-/// The faults that a file asks for.
+/// The faults that a file defines.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Faults {
     /// `[[request]]`.
@@ -37,7 +37,7 @@ pub struct Faults {
     pub scripts: Scripts,
 }
 
-/// The faults of a text.
+/// Parses the text of a faults file.
 ///
 /// # Errors
 /// All its mistakes.
@@ -53,7 +53,7 @@ pub fn parse(text: &str) -> Result<Faults, Vec<Problem>> {
     if problems.is_empty() { Ok(faults) } else { Err(problems) }
 }
 
-/// A shortage of machines as a flag says it: `ZONE[:GPU]`.
+/// Parses a shortage of machines in a flag: `ZONE[:GPU]`.
 ///
 /// # Errors
 /// Returns a description of the mistake.
@@ -68,7 +68,7 @@ pub fn stockout_flag(text: &str) -> Result<Stockout, String> {
     Ok(Stockout { zone: Some(zone.to_owned()), gpu: gpu.map(str::to_owned), ..everywhere })
 }
 
-/// A quota as a flag says it: `METRIC=N`.
+/// Parses a quota in a flag: `METRIC=N`.
 ///
 /// # Errors
 /// Returns a description of the mistake.
@@ -249,7 +249,7 @@ impl Reader {
         }
     }
 
-    /// A moment, with or without quotes.
+    /// Reads a timestamp, with or without quotes.
     fn moment(&mut self, table: &DeTable<'_>, key: &str) -> Option<Timestamp> {
         let item = table.get(key)?;
         let moment = match item.get_ref() {
@@ -263,7 +263,7 @@ impl Reader {
         moment
     }
 
-    /// How long, in seconds of the service.
+    /// Reads a duration, in seconds of the real service.
     fn lasting(&mut self, table: &DeTable<'_>, key: &str) -> Option<u64> {
         let (text, at) = self.text(table, key)?;
         let span: Option<Span> = text.parse().ok();
@@ -349,7 +349,7 @@ impl Reader {
         self.switch(table, "no_capacity")
     }
 
-    /// Complains about keys that mean nothing.
+    /// Reports unknown keys.
     fn known(&mut self, table: &DeTable<'_>, what: &str, keys: &[&str]) {
         for key in table.keys() {
             if !keys.contains(&key.get_ref().as_ref()) {

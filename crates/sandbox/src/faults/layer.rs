@@ -1,4 +1,4 @@
-//! Between the clients and the APIs: looks at each request and does to it what the rules say.
+//! The layer between clients and APIs that applies the rules to each request.
 
 use std::io;
 
@@ -15,7 +15,7 @@ use super::super::state::Sandbox;
 use super::bodies::{self, Side};
 use super::rule::{FaultEffect, Rule};
 
-/// The router behind the rules; as it is when there are none.
+/// Returns the router with the rules before it, or unchanged if there are none.
 pub fn around(sandbox: &Sandbox, side: Side, inner: Router) -> Router {
     if !sandbox.has_rules() {
         return inner;
@@ -61,8 +61,8 @@ async fn done(inner: Router, request: Request<Body>) -> Response<Body> {
     inner.oneshot(request).await.unwrap_or_else(|never| match never {})
 }
 
-/// No answer: a body that breaks before its first byte makes the server close the connection without having
-/// sent the head.
+/// Returns a response that is never sent: a body that fails before its first byte makes the server close the connection without
+/// sending the headers.
 fn lost() -> Response<Body> {
     let broken = io::Error::new(io::ErrorKind::ConnectionReset, "the sandbox was told to lose this answer");
     Response::new(Body::from_stream(futures::stream::once(std::future::ready(Err::<bytes::Bytes, _>(
@@ -70,7 +70,7 @@ fn lost() -> Response<Body> {
     )))))
 }
 
-/// Half of the answer under the same head, as a proxy passes it on that was itself cut off.
+/// Returns half of the body with the same headers, as from a proxy whose own connection was cut off.
 async fn cut(answer: Response<Body>) -> Response<Body> {
     let (mut parts, body) = answer.into_parts();
     let Ok(body) = body.collect().await else { return lost() };
@@ -79,7 +79,7 @@ async fn cut(answer: Response<Body>) -> Response<Body> {
     Response::from_parts(parts, Body::from(bytes.slice(..bytes.len() / 2)))
 }
 
-/// The answer as it is, with the operation in it doomed.
+/// Returns the response unchanged, and makes the operation in it fail later.
 async fn fail_operation(sandbox: &Sandbox, answer: Response<Body>, why: &str) -> Response<Body> {
     let (parts, body) = answer.into_parts();
     let Ok(body) = body.collect().await else { return lost() };
@@ -92,7 +92,7 @@ async fn fail_operation(sandbox: &Sandbox, answer: Response<Body>, why: &str) ->
     }
 }
 
-/// The count of a rule could not be stored: nothing was done.
+/// Returns the error if the count of a rule could not be stored; the request was not executed.
 fn unstored(error: &SandboxError) -> Response<Body> {
     let mut response = Response::new(Body::from(error.to_string()));
     *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;

@@ -1,4 +1,4 @@
-//! Errors in a fault file.
+//! Mistakes in a faults file.
 
 use std::fmt;
 use std::ops::Range;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// One mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where, in bytes of the text.
+    /// The range in the text, in bytes.
     pub at: Range<usize>,
     /// The description of the mistake.
     pub message: String,

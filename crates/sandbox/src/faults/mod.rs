@@ -1,5 +1,5 @@
-//! Faults that the sandbox was told to produce: requests that are refused, late, or lost on their way. What
-//! is short in GKE (machines, quota) is in `gke/limits.rs`; what goes wrong inside a cluster in `kube/run`.
+//! Scripted faults: requests that are refused, delayed, or lost. Shortages in GKE (machines, quota) are in `gke/limits.rs`;
+//! faults inside a cluster are in `kube/run`.
 
 mod bodies;
 pub mod file;

@@ -1,4 +1,4 @@
-//! The rules for requests, and how often they have met one.
+//! The rules for requests, and how many requests each has matched.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,21 +9,21 @@ use serde_json::Value;
 use super::super::kube::run::glob;
 use super::super::persist::named;
 
-/// Requests that are not answered as usual.
+/// A rule: requests that are not answered as usual.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rule {
-    /// Only this verb; each when unset.
+    /// The HTTP method; every method if unset.
     pub method: Option<String>,
-    /// Which paths, without their query; `*` stands for any run of letters.
+    /// A pattern for paths without the query; `*` matches any text.
     pub path: String,
-    /// How many matching requests pass before it strikes.
+    /// The number of matching requests that pass before the rule applies.
     pub skip: u32,
-    /// How often it strikes; `None` forever.
+    /// The number of requests that the rule applies to; `None` for all.
     pub times: Option<u32>,
-    /// How long the request lies before it is looked at, in seconds of the client. It is done even when the
-    /// client has given up meanwhile, as with a real server.
+    /// The delay before the request is handled, in real time. It is handled even if the client has given up, as with a real
+    /// server.
     pub delay: Duration,
-    /// The outcome of the request.
+    /// The effect on the request.
     pub then: FaultEffect,
 }
 
@@ -34,20 +34,20 @@ impl Default for Rule {
     }
 }
 
-/// Outcomes of a request that a rule strikes.
+/// The effect on a request that a rule applies to.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum FaultEffect {
-    /// It is done and answered.
+    /// The request is executed and answered.
     Usual,
-    /// It is not done, and answered with an error.
+    /// The request is not executed, and an error is returned.
     Refuse(Refuse),
-    /// It is not done, and the connection breaks.
+    /// The request is not executed, and the connection breaks.
     LoseRequest,
-    /// It is done, and the connection breaks before the answer.
+    /// The request is executed, and the connection breaks before the response.
     LoseAnswer,
-    /// It is done, and half of the answer arrives.
+    /// The request is executed, and only half of the response arrives.
     CutAnswer,
-    /// It is done; the GKE operation that it starts ends with this error.
+    /// The request is executed; the GKE operation that it starts ends with this error.
     FailOperation(String),
 }
 
@@ -56,14 +56,14 @@ pub enum FaultEffect {
 pub struct Refuse {
     /// The HTTP code.
     pub code: u16,
-    /// Which error of that code, where there are several: `ABORTED`, `AlreadyExists`.
+    /// The reason, if the code has several errors: `ABORTED`, `AlreadyExists`.
     pub reason: Option<String>,
-    /// Other words than the usual ones.
+    /// A message in place of the usual one.
     pub message: Option<String>,
 }
 
 impl Refuse {
-    /// The usual error of this code.
+    /// Returns the usual error of this code.
     pub fn with(code: u16) -> Self {
         Self { code, reason: None, message: None }
     }
@@ -74,7 +74,7 @@ impl Rule {
         self.method.as_deref().is_none_or(|only| only == method) && glob(&self.path, path)
     }
 
-    /// Returns true if the rule strikes the request that it meets after `met` others.
+    /// Returns true if the rule applies to the next matching request after `met` others.
     fn strikes(&self, met: u32) -> bool {
         let since = met.checked_sub(self.skip);
         since.is_some_and(|since| self.times.is_none_or(|times| since < times))
@@ -90,7 +90,7 @@ pub struct Script {
 }
 
 impl Script {
-    /// Counts are taken over from `kept`, those of rules that are no longer there are forgotten.
+    /// Takes over the counts in `kept`; drops those of removed rules.
     pub fn new(rules: Vec<Rule>, kept: &Value) -> Self {
         let rules = named(rules);
         let old: BTreeMap<String, u32> = serde_json::from_value(kept.clone()).unwrap_or_default();
@@ -105,8 +105,8 @@ impl Script {
         self.rules.is_empty()
     }
 
-    /// The rule that strikes this request. Each rule counts all requests that it covers, also those that
-    /// another one strikes.
+    /// Returns the rule that applies to this request. Each rule counts all requests that it matches, including those that another
+    /// rule applies to.
     pub fn strike(&mut self, method: &str, path: &str) -> Option<Rule> {
         let mut struck = None;
         for (name, rule) in &self.rules {
@@ -123,7 +123,7 @@ impl Script {
         struck
     }
 
-    /// The counts, when they have changed since the last call.
+    /// Returns the counts if they have changed since the last call.
     pub fn take_dirty(&mut self) -> Option<Value> {
         std::mem::take(&mut self.dirty).then(|| self.counts())
     }

@@ -1,4 +1,4 @@
-//! Pods that keep apart, where nodes are made for all of them at once.
+//! Pod anti-affinity between pods for which nodes are requested all at once.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use crate::rules::Context;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 
-/// Anti-affinity between the pods of a request. Source: GKE's guide to the Dynamic Workload Scheduler,
+/// Reports anti-affinity between the pods of a provisioning request. Source: GKE's guide to the Dynamic Workload Scheduler,
 /// "Limitations".
 pub(crate) fn anti_affinity(context: &mut Context<'_>, spec: Option<&Value>, place: &FieldPath) {
     let apart = spec.map_or(&Value::Null, |spec| &spec["affinity"]["podAntiAffinity"]);

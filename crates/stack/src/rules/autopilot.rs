@@ -1,4 +1,4 @@
-//! Keys that an Autopilot cluster does not accept, and the machines that Pods ask for.
+//! Checks of keys that an Autopilot cluster does not accept, and of the machines that Pods select.
 
 use crate::NodePool;
 use crate::rules::{Context, machines};
@@ -11,7 +11,7 @@ use model::catalog;
 use model::diag::{Code, Diagnostic, listed};
 use model::schema::Message;
 
-/// Pods of one kind, and what they say of their machines.
+/// Pods of one kind, and the machines that they select.
 struct Asking<'a> {
     path: FieldPath,
     /// `each worker`.
@@ -20,7 +20,7 @@ struct Asking<'a> {
     pool: Option<&'a str>,
     prefer_pool: Option<&'a str>,
     machines: &'a Machines,
-    /// True if `pod` names the GPU or a compute class.
+    /// True if the key `pod` selects the GPU type or a compute class.
     by_pod: bool,
 }
 
@@ -28,7 +28,7 @@ fn is_autopilot(context: &Context<'_>) -> bool {
     context.stack.cluster.as_ref().is_some_and(|cluster| cluster.autopilot)
 }
 
-/// All pods that the stack makes, those of checks among them.
+/// Returns all pods that the stack creates, including those of checks.
 fn asking<'a>(context: &Context<'a>) -> Vec<Asking<'a>> {
     let mut all: Vec<Asking<'a>> = context.pods().into_iter().map(of_pods).collect();
     all.extend(context.checks().map(|(path, check)| Asking {
@@ -58,7 +58,7 @@ fn of_pods(pods: Pods<'_>) -> Asking<'_> {
     }
 }
 
-/// GKE makes the nodes and installs the driver, in a region.
+/// Checks that a stack with an Autopilot cluster has no node pools and no driver installer, and that the cluster is regional.
 pub(crate) fn gke_makes_the_nodes(context: &mut Context<'_>) {
     if !is_autopilot(context) {
         return;
@@ -114,7 +114,7 @@ pub(crate) fn keys_are_ours_to_say(context: &mut Context<'_>) {
     }
 }
 
-/// A Pod with GPUs says which on Autopilot; a GPU type is one, and goes with GPUs.
+/// Checks that a Pod with GPUs names their type on Autopilot, that the type exists, and that a type comes with GPUs.
 pub(crate) fn gpus_are_named(context: &mut Context<'_>) {
     let autopilot = is_autopilot(context);
     for Asking { path, who, gpus, pool, machines, by_pod, .. } in asking(context) {
@@ -145,7 +145,7 @@ pub(crate) fn gpus_are_named(context: &mut Context<'_>) {
     }
 }
 
-/// A node pool says by itself which machines it has; without one, some pool has them, or GKE makes them.
+/// Checks that Pods with a node pool select no machines, and that the machines which other Pods select exist.
 pub(crate) fn machines_are_said_once(context: &mut Context<'_>) {
     let autopilot = is_autopilot(context);
     for Asking { path, who, pool, prefer_pool, machines, .. } in asking(context) {
@@ -172,7 +172,7 @@ pub(crate) fn machines_are_said_once(context: &mut Context<'_>) {
     }
 }
 
-/// Returns the message that no pool has the wanted machines, if all pools of the cluster are known.
+/// Returns the message that no pool has the selected machines, if all pools of the cluster are known.
 fn lacking(context: &Context<'_>, key: &str, machines: &Machines, who: &str) -> Option<String> {
     let stack = context.stack;
     let cluster = stack.cluster.as_ref().filter(|cluster| cluster.manage.is_managed())?;

@@ -1,4 +1,4 @@
-//! Keys of clusters and node pools that need or exclude each other, as the GKE API has it.
+//! Checks of keys of clusters and node pools that need or exclude each other in the GKE API.
 
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ struct Clash<S: 'static> {
     key: &'static str,
     /// Returns true if a section has this conflict.
     is: fn(&S) -> bool,
-    /// In words, behind the key.
+    /// The conflict, as words that follow the key.
     what: &'static str,
     /// The other key.
     other: &'static str,
@@ -158,7 +158,7 @@ const OF_POOLS: &[Clash<NodePool>] = &[
     },
 ];
 
-/// Pods are in a further network through the nodes' card for it.
+/// Returns true if a pool has a Pod network without a node network for it.
 fn has_a_pod_network_alone(pool: &NodePool) -> bool {
     let of_nodes =
         |subnetwork: &str| pool.additional_node_networks.iter().any(|it| it.subnetwork == subnetwork);
@@ -256,7 +256,7 @@ fn clashes<S>(context: &mut Context<'_>, path: &FieldPath, section: &S, all: &[C
     }
 }
 
-/// The longest that a node may be asked for to last. Source: GKE's documentation of `maxRunDuration`.
+/// The longest `max_run_duration` in seconds. Source: GKE's documentation of `maxRunDuration`.
 const WEEK: u64 = 7 * 86_400;
 
 pub(crate) fn durations_are_valid(context: &mut Context<'_>) {
@@ -279,8 +279,8 @@ pub(crate) fn durations_are_valid(context: &mut Context<'_>) {
     }
 }
 
-/// Machines that are not sold on demand, and the keys by which they are to be had. Source: Compute Engine's and GKE's
-/// documentation of these machine types, recalled.
+/// Checks machine types that are not available on demand: names the keys that make them available. Source: Compute Engine's and
+/// GKE's documentation of these machine types, recalled.
 pub(crate) fn machines_can_be_had(context: &mut Context<'_>) {
     for (path, pool) in context.pools() {
         let machine = pool.machine_type.as_str();

@@ -1,4 +1,4 @@
-//! `capacity`: the options to buy the machines of a pool.
+//! Checks of `capacity`: the options to get the machines of a pool.
 
 use crate::Nodes;
 use crate::rules::Context;
@@ -6,7 +6,7 @@ use kinds::gke::node_pool::Capacity;
 use kinds::gke::node_pool::Reservation;
 use model::diag::{Code, Diagnostic};
 
-/// Each option sets what it needs, so nothing else of the section does.
+/// Checks that the section does not set keys that the options themselves set.
 pub(crate) fn option_keys(context: &mut Context<'_>) {
     for (path, pool) in context.pools().filter(|(_, pool)| !pool.capacity.is_empty()) {
         let keys = [
@@ -39,7 +39,7 @@ pub(crate) fn option_keys(context: &mut Context<'_>) {
     }
 }
 
-/// Each option is listed once, and one that does not wait for machines stands behind none that does.
+/// Checks that each option is listed once, and that options which wait for machines come last.
 pub(crate) fn option_order(context: &mut Context<'_>) {
     for (path, pool) in context.pools() {
         let at = |place: usize| path.key("capacity").index(place);
@@ -64,7 +64,8 @@ pub(crate) fn option_order(context: &mut Context<'_>) {
     }
 }
 
-/// A reservation has a name, and a pool that is to lack machines starts with some.
+/// Checks that the option "reservation" has a named reservation, and that a pool with a fallback starts with nodes, as a pool
+/// without nodes never lacks machines.
 pub(crate) fn option_requirements(context: &mut Context<'_>) {
     for (path, pool) in context.pools() {
         let place = |wanted: fn(Capacity) -> bool| pool.capacity.iter().position(|option| wanted(*option));

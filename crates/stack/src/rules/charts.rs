@@ -11,13 +11,13 @@ use kinds::kubernetes::hooks::{HOOK, HookPlacement, Hooks};
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 
-/// Objects that charts made.
+/// Returns the objects that charts rendered.
 fn objects<'a>(context: &Context<'a>) -> Vec<Object<'a>> {
     let bundles = context.stack.bundles().into_iter().filter(Bundle::is_chart);
     bundles.flat_map(Bundle::objects).collect()
 }
 
-/// A chart makes objects in the namespace of its release, unless others are allowed.
+/// Checks that a chart creates objects only in the namespace of its release and in allowed ones.
 pub(crate) fn objects_are_in_their_namespace(context: &mut Context<'_>) {
     let kinds = Kinds::of(&context.stack.bundles());
     for object in objects(context) {
@@ -48,7 +48,7 @@ pub(crate) fn objects_are_in_their_namespace(context: &mut Context<'_>) {
     }
 }
 
-/// Hooks that have no place, and tests that are left out.
+/// Refuses hooks that a stack cannot apply, and warns of tests, which are skipped.
 pub(crate) fn hooks_have_a_place(context: &mut Context<'_>) {
     let charts = context.stack.bundles().into_iter().filter(Bundle::is_chart);
     for object in charts.flat_map(Bundle::all).collect::<Vec<_>>() {
@@ -85,7 +85,7 @@ pub(crate) fn hooks_have_a_place(context: &mut Context<'_>) {
     }
 }
 
-/// Keys of the operator's chart stand beside `source = "chart"`.
+/// Checks that keys of the operator's chart are set only with `source = "chart"`.
 pub(crate) fn operators_chart_is_asked_for(context: &mut Context<'_>) {
     let Some(operator) = context.stack.dask_operator.as_ref().filter(|operator| !operator.is_chart()) else {
         return;
@@ -117,8 +117,7 @@ fn at(event: &str) -> &str {
 /// The hash of the password `dask` in the Dask chart's own values.
 const KNOWN: &str = "sha1:aae8550c0a44:9507d45e087d5ee481a5ce9f4f16f37a0867318c";
 
-/// Jupyter of the Dask chart has a password that stands in its documentation.
-/// Source: `values.yaml` of the chart, `jupyter.password`.
+/// Reports the documented default password of Jupyter in the Dask chart. Source: `values.yaml` of the chart, `jupyter.password`.
 pub(crate) fn jupyter_has_a_password(context: &mut Context<'_>) {
     let objects = objects(context);
     for object in objects.iter().filter(|object| object.kind() == "ConfigMap") {
@@ -162,8 +161,8 @@ pub(crate) fn jupyter_has_a_password(context: &mut Context<'_>) {
     }
 }
 
-/// Values of groups that the Dask chart takes for unset: the group has what `worker` has instead.
-/// Source: `merge . $.Values.worker` in the chart's template; Sprig's `merge` fills what is empty.
+/// Reports empty values of groups, which the Dask chart treats as unset: the group then gets the value of `worker`. Source:
+/// `merge . $.Values.worker` in the chart's template; Sprig's `merge` fills what is empty.
 pub(crate) fn groups_get_what_they_say(context: &mut Context<'_>) {
     for (key, release) in &context.stack.helm_release {
         let Some((list, entries)) = release.value(key, GROUPS) else { continue };
@@ -200,7 +199,7 @@ pub(crate) fn groups_get_what_they_say(context: &mut Context<'_>) {
     }
 }
 
-/// Values of a group that are empty where those of `worker` are not, the number aside.
+/// Returns the values that are empty in a group and not in `worker`, except the number of workers.
 fn empty(entry: &Value, worker: &Value) -> Vec<(FieldPath, String)> {
     let blank = |value: &Value| match value {
         Value::Bool(flag) => !flag,

@@ -1,4 +1,4 @@
-//! Images that environments are made of.
+//! Checks of the images of environments.
 
 use crate::rules::Context;
 use crate::rules::hosts::has_credentials;
@@ -8,7 +8,7 @@ use kinds::hosts::environment::Environment;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 
-/// Options of a runtime that are given to every container, or without which it would not be found again.
+/// Options of a runtime that dask-infra sets itself.
 const OWN: [&str; 8] =
     ["--detach", "-d", "--entrypoint", "--name", "--net", "--network", "--restart", "--log-driver"];
 
@@ -48,7 +48,7 @@ fn wrong(message: String, place: FieldPath, said: &'static str, help: &'static s
     Diagnostic::error(Code::Container, message).at_value(place, said).help(help)
 }
 
-/// The image by itself is the value of `container`, or of a key in its table.
+/// Returns the path of a key of `container`; for the short form, that of `container` itself.
 fn place_of(path: &FieldPath, container: &Container, key: &str) -> FieldPath {
     let place = path.key("container");
     if container.is_short() { place } else { place.key(key) }
@@ -133,7 +133,7 @@ fn of_lists(path: &FieldPath, container: &Container) -> Vec<Diagnostic> {
     found
 }
 
-/// Options that take away what separates a container from its host.
+/// Options that remove the isolation between a container and its host.
 const OPENS: [&str; 7] =
     ["--privileged", "--cap-add", "--pid", "--security-opt", "--add-caps", "--userns", "--allow-setuid"];
 

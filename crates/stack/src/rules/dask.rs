@@ -1,20 +1,20 @@
-//! Dask clusters and checks: GPUs, quantities, commands, the operator.
+//! Checks of Dask clusters and checks: GPUs, quantities, commands, the operator.
 
 use std::collections::BTreeMap;
 
 use crate::rules::machines::{Gpus, gpus_of};
 use crate::rules::{Context, counted, queues};
 use crate::{Nodes, Stack};
-use kinds::dask::operator::KNOWN;
+use kinds::dask::operator::BUILT_IN_VERSION;
 use kinds::kubernetes::bundle;
 use kinds::scope::OPERATOR_NAME;
-use kinds::section::{Pods, Role, managed};
+use kinds::section::{PodRole, Pods, managed};
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 use model::quantity::{Quantity, Spelling};
 use model::schema::DASK_GROUP;
 
-/// No Pod asks for more GPUs than a node of its pool has.
+/// Checks that no Pod requests more GPUs than a node of its pool has.
 pub(crate) fn gpus_fit_a_node(context: &mut Context<'_>) {
     for pod in context.pods().into_iter().filter(|pod| pod.keys.gpus() > 0) {
         let hard =
@@ -80,11 +80,11 @@ fn gpus_asked(pods: &[&Pods<'_>]) -> u64 {
     pods.iter().map(|pod| u64::from(pod.replicas) * u64::from(pod.keys.gpus())).sum()
 }
 
-/// How many nodes have how many GPUs free.
+/// Numbers of nodes, keyed by their number of free GPUs.
 type Free = BTreeMap<u64, u64>;
 
-/// Puts pods onto at most so many nodes, those with the most GPUs first: how many find no place, and how many nodes are
-/// used. No pod asks for more than a node has.
+/// Puts pods on at most `nodes` nodes with `each` GPUs, pods with the most GPUs first. Returns the number of pods that do not
+/// fit, and the number of used nodes. No pod may request more GPUs than a node has.
 fn packed(pods: &[&Pods<'_>], each: u64, nodes: Option<u64>) -> (u64, u64) {
     let mut sizes: BTreeMap<u64, u64> = BTreeMap::new();
     for pod in pods.iter().filter(|pod| pod.keys.gpus() > 0) {
@@ -102,7 +102,7 @@ fn packed(pods: &[&Pods<'_>], each: u64, nodes: Option<u64>) -> (u64, u64) {
     (left, used)
 }
 
-/// Puts as many pods of a size as there is room for; how many are left.
+/// Puts pods that request `size` GPUs on nodes with free GPUs. Returns the number of pods that do not fit.
 fn fill(free: &mut Free, size: u64, mut count: u64) -> u64 {
     for (room, nodes) in free.clone().range(size..) {
         let a_node = room / size;
@@ -124,7 +124,7 @@ fn fill(free: &mut Free, size: u64, mut count: u64) -> u64 {
     count
 }
 
-/// How many nodes of a pool have GPUs for all that the stack has run there; `None` for pools without GPUs.
+/// Returns the number of nodes with enough GPUs for all pods of the stack in a pool; `None` for pools without GPUs.
 pub fn nodes_for_gpus(stack: &Stack, pool: &str) -> Option<u64> {
     let gpus = gpus_of(stack.node_pool.get(pool)?).filter(|gpus| gpus.allocatable > 0)?;
     let all = stack.pods();
@@ -135,12 +135,12 @@ pub fn nodes_for_gpus(stack: &Stack, pool: &str) -> Option<u64> {
     Some(packed(&pods, gpus.allocatable.into(), None).1)
 }
 
-/// All that must run in a pool fits into it at its largest.
+/// Checks that all Pods that must run in a pool fit into it at its maximum size.
 pub(crate) fn gpus_fit_the_pool(context: &mut Context<'_>) {
     // Nodes that are requested are for pods that stand elsewhere, and what waits in a queue is not there all at once.
     let waiting = queues::waiting(context.stack);
     let mut all = context.pods();
-    all.retain(|pod| pod.role != Role::Requested && !waiting.contains(&pod.path));
+    all.retain(|pod| pod.role != PodRole::Requested && !waiting.contains(&pod.path));
     for (name, pool) in &context.stack.node_pool {
         let unknown = !pool.manage.is_managed() && pool.nodes.is_none();
         let wrong = matches!(pool.size(), Nodes::Autoscaled { min, max } if min > max);
@@ -186,7 +186,7 @@ pub(crate) fn gpus_fit_the_pool(context: &mut Context<'_>) {
     }
 }
 
-/// Names of environment variables. Source: Kubernetes' validation: printable ASCII without `=`.
+/// Checks the names of environment variables. Source: Kubernetes' validation: printable ASCII without `=`.
 pub(crate) fn environments_have_names(context: &mut Context<'_>) {
     for pod in context.pods() {
         for name in pod.keys.env.keys() {
@@ -202,7 +202,7 @@ pub(crate) fn environments_have_names(context: &mut Context<'_>) {
     }
 }
 
-/// A check of GPUs needs one.
+/// Checks that a check of GPUs runs on a pool with GPUs.
 pub(crate) fn checks_have_gpus(context: &mut Context<'_>) {
     for (path, check) in context.checks().filter(|(_, check)| check.run.is_of_pool()) {
         let Some(name) = &check.pool else { continue };
@@ -217,7 +217,7 @@ pub(crate) fn checks_have_gpus(context: &mut Context<'_>) {
     }
 }
 
-/// Somebody acts on DaskClusters.
+/// Checks that a stack with Dask objects has a Dask operator.
 pub(crate) fn operator_is_there(context: &mut Context<'_>) {
     let stack = context.stack;
     let broken = context.is_doubtful(&FieldPath::keys(["dask_operator"]));
@@ -247,29 +247,30 @@ pub(crate) fn operator_is_there(context: &mut Context<'_>) {
     });
 }
 
-/// Another release than the one we know.
+/// Warns of a release of the Dask operator other than the built-in one.
 pub(crate) fn operator_is_known(context: &mut Context<'_>) {
     let ours = |operator: &&super::super::DaskOperator| {
-        operator.manage.is_managed() && !operator.is_chart() && operator.version != KNOWN
+        operator.manage.is_managed() && !operator.is_chart() && operator.version != BUILT_IN_VERSION
     };
     let Some(operator) = context.stack.dask_operator.as_ref().filter(ours) else { return };
     let place = FieldPath::keys(["dask_operator", "version"]);
     let version = &operator.version;
     let plain = version.chars().all(|c| c.is_ascii_digit() || c == '.') && version.contains('.');
     context.say(if plain {
-        let message =
-            format!("the operator {version} is installed with the RBAC rules and definitions of {KNOWN}");
-        let help = format!("`version = \"{KNOWN}\"` is the one dask-infra knows");
+        let message = format!(
+            "the operator {version} is installed with the RBAC rules and definitions of {BUILT_IN_VERSION}"
+        );
+        let help = format!("`version = \"{BUILT_IN_VERSION}\"` is the one dask-infra knows");
         Diagnostic::warning(Code::OperatorVersion, message).at_value(place, "").help(help)
     } else {
         let message = format!("`{version}` is not a release of the operator");
         Diagnostic::error(Code::OperatorVersion, message)
             .at_value(place, "")
-            .help(format!("for example `\"{KNOWN}\"`"))
+            .help(format!("for example `\"{BUILT_IN_VERSION}\"`"))
     });
 }
 
-/// `cpu` and `memory` are quantities.
+/// Checks that `cpu` and `memory` are valid quantities.
 pub(crate) fn quantities_are_valid(context: &mut Context<'_>) {
     for pod in context.pods() {
         for (key, text) in [("cpu", &pod.keys.cpu), ("memory", &pod.keys.memory)] {
@@ -298,10 +299,10 @@ pub(crate) fn quantities_are_valid(context: &mut Context<'_>) {
     }
 }
 
-/// Bytes: no process runs in less, and nobody means it.
+/// The minimum memory in bytes. Less is a mistake, as no process can run in it.
 const LEAST_MEMORY: i64 = 1 << 20;
 
-/// The suffix of a quantity as people write them, without a sign and with digits around a point; `None` when it is none.
+/// Returns the suffix of a quantity without a sign; `None` if the text is not a quantity.
 fn suffix(text: &str) -> Option<&str> {
     let Spelling { signed, whole, fraction, suffix, .. } = Spelling::of(text)?;
     let plain = !signed && !whole.is_empty() && fraction.is_none_or(|digits| !digits.is_empty());
@@ -334,7 +335,7 @@ fn better_quantity(key: &str, text: &str) -> String {
 /// One-word commands that distributed 2026.6.0 removed.
 const REMOVED: [(&str, &str); 2] = [("dask-scheduler", "dask scheduler"), ("dask-worker", "dask worker")];
 
-/// Old commands in images that no longer have them.
+/// Reports old commands in images that no longer have them.
 pub(crate) fn commands_exist(context: &mut Context<'_>) {
     for pod in context.pods() {
         for (index, arg) in pod.args.iter().enumerate() {
@@ -364,9 +365,9 @@ pub(crate) fn commands_exist(context: &mut Context<'_>) {
     }
 }
 
-/// A command that an image no longer has, or may not have.
+/// A command that an image no longer has, or may no longer have.
 pub(crate) struct Old {
-    /// The words that took its place.
+    /// The command that replaces it.
     pub new: &'static str,
     /// The beginning of a message, before the command.
     pub lacks: &'static str,
@@ -374,8 +375,8 @@ pub(crate) struct Old {
     pub image: &'static str,
 }
 
-/// Returns the replacement of a command that the image lacks, by its tag. With a tag that moves on, the next pull may bring
-/// an image without the command, to one node and not to another.
+/// Returns the replacement of a command that the image lacks, by its tag. With a moving tag, the next pull may get an image
+/// without the command, on one node and not on another.
 pub(crate) fn old_command(word: &str, image: &str) -> Option<Old> {
     let (_, new) = REMOVED.iter().find(|(old, _)| *old == word)?;
     if lacks_old_commands(image) {
@@ -388,7 +389,7 @@ pub(crate) fn old_command(word: &str, image: &str) -> Option<Old> {
     })
 }
 
-/// An image of RAPIDS or Dask whose tag moves on.
+/// Returns true for an image of RAPIDS or Dask with a moving tag.
 fn says_no_version(image: &str) -> bool {
     let name = image.split('@').next().unwrap_or(image);
     let last = name.rsplit('/').next().unwrap_or(name);
@@ -400,7 +401,7 @@ fn says_no_version(image: &str) -> bool {
     external && moves && !image.contains('@')
 }
 
-/// RAPIDS images from 26.08 on and Dask's own from 2026.6.0 on, by their tags.
+/// Returns true for RAPIDS images from 26.08 and Dask images from 2026.6.0 on, by their tags.
 fn lacks_old_commands(image: &str) -> bool {
     let Some((name, tag)) = image.rsplit_once(':') else { return false };
     let version = tag.split('-').next().unwrap_or_default();
@@ -434,7 +435,7 @@ mod tests {
                 pods.iter().map(|(_, gpus)| PodKeys { gpus: Some(*gpus), ..PodKeys::default() }).collect();
             let pod = |((replicas, _), keys): (&(u32, u32), _)| Pods {
                 path: FieldPath::root(),
-                role: Role::Worker,
+                role: PodRole::Worker,
                 replicas: *replicas,
                 image: "",
                 image_path: FieldPath::root(),

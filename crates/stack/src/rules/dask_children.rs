@@ -1,5 +1,5 @@
-//! Dask's things that belong together: groups, autoscalers and jobs of manifests and their clusters, clusters that
-//! others own, one autoscaler for a cluster, images of one version.
+//! Checks of related Dask objects: groups, autoscalers and jobs of manifests with their clusters, groups of external clusters,
+//! autoscalers, and image versions.
 
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ struct Known {
     number: Numbered,
 }
 
-/// The writer of the number of workers, as far as the file says.
+/// The owner of the number of workers, as far as the file shows it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Numbered {
     File,
@@ -69,7 +69,7 @@ fn known(context: &Context<'_>) -> Vec<Known> {
     sections.chain(objects).collect()
 }
 
-/// Groups and autoscalers of manifests name a cluster of their own namespace: the operator looks nowhere else.
+/// Checks that groups and autoscalers of manifests name a cluster in their own namespace, as the operator looks nowhere else.
 pub(crate) fn objects_name_their_cluster(context: &mut Context<'_>) {
     let clusters = known(context);
     for object in dask_objects(context) {
@@ -115,7 +115,8 @@ pub(crate) fn objects_name_their_cluster(context: &mut Context<'_>) {
     }
 }
 
-/// A cluster has at most one autoscaler, with bounds in order, and nobody else writes its number.
+/// Checks that a cluster has at most one autoscaler, that its bounds are in order, and that nothing else sets the number of
+/// workers.
 pub(crate) fn autoscalers_are_alone(context: &mut Context<'_>) {
     let clusters = known(context);
     let all = dask_objects(context).into_iter().filter(|object| object.kind() == "DaskAutoscaler");
@@ -170,7 +171,7 @@ pub(crate) fn autoscalers_are_alone(context: &mut Context<'_>) {
     }
 }
 
-/// Names of groups in manifests leave room for what the operator makes, and jobs have names of their own.
+/// Checks that names of groups in manifests are short enough for what the operator appends, and that names of jobs are unique.
 pub(crate) fn objects_leave_room_for_names(context: &mut Context<'_>) {
     let clusters = known(context);
     for object in dask_objects(context) {
@@ -207,10 +208,10 @@ pub(crate) fn objects_leave_room_for_names(context: &mut Context<'_>) {
     }
 }
 
-/// `-default-worker-` and ten digits fit behind it into 63 characters.
+/// The maximum length of a name to which the operator appends `-default-worker-` and ten digits, within 63 characters.
 const LONG_NAME: usize = 37;
 
-/// Groups of a cluster that others own bring an image of their own where its section says none.
+/// Checks that groups of an external cluster have an image if the cluster's section has none.
 pub(crate) fn external_groups_have_images(context: &mut Context<'_>) {
     let others = external_sections(&context.stack.dask_cluster);
     for (key, cluster) in others.filter(|(_, cluster)| cluster.image.is_empty()) {
@@ -234,7 +235,7 @@ struct Part {
     place: FieldPath,
 }
 
-/// The image of a container of a pod that a user wrote.
+/// Returns the image of a container in a pod that a user wrote.
 fn part(pod: &Value, path: &FieldPath, name: &str, what: &'static str) -> Option<Part> {
     let containers = pod["containers"].as_array()?;
     let place = containers.iter().position(|container| container["name"] == name).unwrap_or(0);
@@ -242,7 +243,7 @@ fn part(pod: &Value, path: &FieldPath, name: &str, what: &'static str) -> Option
     Some(Part { what, image, place: path.key("containers").index(place).key("image") })
 }
 
-/// Scheduler, workers and programs have one version of Dask: its messages are pickles.
+/// Checks that scheduler, workers and programs have the same version of Dask, as its messages are pickles.
 pub(crate) fn images_have_one_version(context: &mut Context<'_>) {
     let of_objects = images_of_objects(context).into_iter().chain(images_of_deployments(context));
     for (scheduler, parts) in images_of_sections(context.stack).into_iter().chain(of_objects) {
@@ -257,7 +258,7 @@ pub(crate) fn images_have_one_version(context: &mut Context<'_>) {
     }
 }
 
-/// Schedulers, and what connects to them.
+/// Returns the images of schedulers, each with the images of what connects to it.
 fn images_of_sections(stack: &Stack) -> Vec<(Part, Vec<Part>)> {
     let is_only = stack.dask_cluster.len() == 1;
     let of_cluster = |(key, cluster): (&String, &DaskCluster)| {
@@ -321,7 +322,7 @@ fn images_of_objects(context: &Context<'_>) -> Vec<(Part, Vec<Part>)> {
     objects.iter().filter_map(of_object).collect()
 }
 
-/// Looks at the Deployments of Dask's chart, and of those that are labeled like them. Source: `templates` of
+/// Returns the images of Deployments of Dask's chart, and of Deployments with the same labels. Source: `templates` of
 /// `dask/helm-chart`: `app: dask`, `release` and `component`.
 fn images_of_deployments(context: &Context<'_>) -> Vec<(Part, Vec<Part>)> {
     let all: Vec<Object<'_>> = bundle::objects(&context.stack.bundles())
@@ -353,7 +354,7 @@ fn images_of_deployments(context: &Context<'_>) -> Vec<(Part, Vec<Part>)> {
     schedulers.filter_map(of).collect()
 }
 
-/// The difference of two images, by their tags; `None` when nothing does or nothing can be told.
+/// Returns how the versions of two images differ, by their tags; `None` if they do not differ or are unknown.
 fn versions_differ(one: &str, other: &str) -> Option<&'static str> {
     let (one, other) = (Tag::of(one)?, Tag::of(other)?);
     let differs = match (one.family, other.family) {
@@ -377,8 +378,7 @@ const PINS: [([u32; 2], [u32; 3]); 6] = [
     ([26, 10], [2026, 7, 1]),
 ];
 
-/// Returns true when a release of RAPIDS has another Dask than this one. Of a release whose Dask is not known it is certain only that it is
-/// no later one.
+/// Returns true if a release of RAPIDS contains another version of Dask. If its version is unknown, it is at least no later one.
 fn dask_differs(rapids: &[u32], dask: &[u32]) -> bool {
     let [year, month, ..] = *rapids else { return false };
     match PINS.iter().find(|(release, _)| *release == [year, month]) {

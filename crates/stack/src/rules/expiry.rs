@@ -1,17 +1,17 @@
-//! `ttl`, `idle_stop` and `idle_timeout` of Dask clusters.
+//! Checks of `ttl`, `idle_stop` and `idle_timeout` of Dask clusters.
 
 use crate::DaskCluster;
 use crate::rules::Context;
-use kinds::dask::expiry::{After, Cause, MAX_SECONDS, MIN_SECONDS};
+use kinds::dask::expiry::{After, ExpiryCause, MAX_SECONDS, MIN_SECONDS};
 use kinds::dask::idle::{IdleTable, IdleTimeout};
 use kinds::short_forms::seconds;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 
-/// `idle_timeout` is seconds or a time.
+/// Checks that `idle_timeout` is a number of seconds or a duration.
 pub(crate) fn idle_timeouts_are_times(context: &mut Context<'_>) {
     for (key, cluster) in &context.stack.dask_cluster {
-        if cluster.idle_timeout == Some(IdleTimeout::Written(None)) {
+        if cluster.idle_timeout == Some(IdleTimeout::Text(None)) {
             let place = FieldPath::keys(["dask_cluster", key, "idle_timeout"]);
             let finding = Diagnostic::error(Code::BadDuration, "this is not a duration").at_value(place, "");
             context.say_of_value(finding.help("write seconds, or `30m`, `1h` or `2d`"));
@@ -19,7 +19,7 @@ pub(crate) fn idle_timeouts_are_times(context: &mut Context<'_>) {
     }
 }
 
-/// Where workers name a pool of flex-start, and that.
+/// Returns the first flex-start pool that the cluster's workers name, with the path of the key that names it.
 fn of_flex_start<'a>(
     context: &Context<'a>,
     path: &FieldPath,
@@ -34,7 +34,7 @@ fn of_flex_start<'a>(
     })
 }
 
-/// A time is one, and nothing else says the opposite of it.
+/// Checks that `ttl` and `idle_stop` are valid durations, and that no other key contradicts them.
 pub(crate) fn expiry_is_valid(context: &mut Context<'_>) {
     for (key, cluster) in &context.stack.dask_cluster {
         let path = FieldPath::keys(["dask_cluster", key]);
@@ -56,8 +56,8 @@ pub(crate) fn expiry_is_valid(context: &mut Context<'_>) {
                 context.say(finding.help("remove one of the two"));
             }
             match cause {
-                Cause::Ttl => of_ttl(context, key, &path, cluster),
-                Cause::IdleStop => of_idle_stop(context, key, &path, cluster),
+                ExpiryCause::Ttl => of_ttl(context, key, &path, cluster),
+                ExpiryCause::IdleStop => of_idle_stop(context, key, &path, cluster),
             }
         }
         let name = cluster.live_name(key);

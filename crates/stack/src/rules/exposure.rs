@@ -1,15 +1,15 @@
-//! Schedulers on hosts that others can reach without TLS.
+//! Checks of schedulers on hosts that other users can reach without TLS.
 
 use std::net::IpAddr;
 
 use crate::rules::Context;
 use crate::rules::hosts::section_of;
 use kinds::dask::cluster::Scheduler;
-use kinds::hosts::cluster::{AUTO, TCP, TLS, host};
+use kinds::hosts::cluster::{AUTO, TCP, TLS, listen_address};
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 
-/// Whoever reaches a scheduler without TLS runs code as the user of its hosts.
+/// Warns of schedulers without TLS that other machines can reach: anyone who connects can run code as the user of the hosts.
 pub(crate) fn schedulers_are_not_open(context: &mut Context<'_>) {
     let stack = context.stack;
     let (hosts, tls) = (stack.hosts(), stack.speaks_tls());
@@ -30,8 +30,8 @@ pub(crate) fn schedulers_are_not_open(context: &mut Context<'_>) {
         let (at, place) = match (&scheduler.slurm, &scheduler.interface, &scheduler.host) {
             (Some(_), ..) => ("its node", path.key("scheduler")),
             (None, Some(interface), _) => (interface.as_str(), path.key("scheduler").key("interface")),
-            (None, None, Some(_)) => (host(scheduler, &hosts), path.key("scheduler").key("host")),
-            (None, None, None) => (host(scheduler, &hosts), path.clone()),
+            (None, None, Some(_)) => (listen_address(scheduler, &hosts), path.key("scheduler").key("host")),
+            (None, None, None) => (listen_address(scheduler, &hosts), path.clone()),
         };
         let is_loopback =
             ["lo", "localhost"].contains(&at) || at.parse().is_ok_and(|at: IpAddr| at.is_loopback());

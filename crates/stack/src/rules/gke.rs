@@ -1,4 +1,4 @@
-//! Checks of the keys that sections of GKE give in the API's own words.
+//! Checks of the `api` tables of GKE's sections.
 
 use serde_json::{Map, Value};
 
@@ -9,7 +9,7 @@ use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 use model::schema::{self, GkeChange, Message, ProblemKind, gke_field};
 
-/// Fields of `api` are nobody else's.
+/// Checks that `api` sets no field that another key or dask-infra sets.
 pub(crate) fn api_fields_are_free(context: &mut Context<'_>) {
     let stack = context.stack;
     if let Some(section) = &stack.cluster {
@@ -34,7 +34,7 @@ pub(crate) fn api_fields_are_free(context: &mut Context<'_>) {
     }
 }
 
-/// Keys that a section says, with their place in the API.
+/// Returns the keys that a section sets, with their paths in the API.
 fn keys<S>(message: Message, rows: &[Field<S>], section: &S) -> Vec<(&'static str, FieldPath)> {
     let said = rows.iter().filter(|row| (row.from_section)(section).is_some());
     let places = |row: &'_ Field<S>| {

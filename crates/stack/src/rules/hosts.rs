@@ -1,4 +1,4 @@
-//! Checks of stacks of `[local]` or `[ssh]`, and of keys that only such a stack may have.
+//! Checks of stacks with `[local]`, `[ssh]` or `[slurm]`, and of keys that only such stacks can have.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use kinds::dask::job::DaskJob;
 use kinds::dask::replicas::WorkerCountOwner;
 use kinds::dask::service::DaskService;
 use kinds::env::Variable;
-use kinds::hosts::cluster::{DASHBOARD_PORT, PORT, host};
+use kinds::hosts::cluster::{DASHBOARD_PORT, PORT, listen_address};
 use kinds::section::PodKeys;
 use kinds::short_forms::host_names;
 use model::address::{Address, FieldPath};
@@ -25,7 +25,7 @@ pub(crate) fn section_of(stack: &Stack) -> &'static str {
     }
 }
 
-/// Why hosts do not have a section; `None` for those that they have.
+/// Returns why a section has no meaning on hosts; `None` if it has one.
 fn absent(section: &str) -> Option<&'static str> {
     match section {
         "cluster" | "node_pool" => Some("a host is there already: nothing of Google Cloud is made"),
@@ -37,7 +37,7 @@ fn absent(section: &str) -> Option<&'static str> {
     }
 }
 
-/// Sections of Kubernetes are not for hosts.
+/// Reports sections that only work with Kubernetes.
 pub(crate) fn sections_fit_the_host(context: &mut Context<'_>) {
     if !context.stack.is_on_hosts() {
         return;
@@ -52,10 +52,10 @@ pub(crate) fn sections_fit_the_host(context: &mut Context<'_>) {
     }
 }
 
-/// A key that has no meaning on a host: its place, why, and what to do.
+/// A key that has no meaning on a host: its path, why, and what to do.
 type Unsupported = (FieldPath, &'static str, &'static str);
 
-/// Keys of Dask clusters and checks that hosts cannot follow.
+/// Reports keys of Dask clusters and checks that have no effect on hosts.
 pub(crate) fn keys_fit_the_host(context: &mut Context<'_>) {
     if !context.stack.is_on_hosts() {
         return;
@@ -163,7 +163,7 @@ fn of_cluster(path: &FieldPath, cluster: &DaskCluster, unsupported: &mut Vec<Uns
     }
 }
 
-/// Its number of workers is looked at with all jobs.
+/// Collects the unsupported keys of a job. Its number of workers is checked with all jobs.
 fn of_job(path: &FieldPath, job: &DaskJob, stack: &Stack, unsupported: &mut Vec<Unsupported>) {
     let DaskJob {
         namespace, queue, priority, capacity, max_run_duration, network_policy, manage, args, ..
@@ -327,7 +327,7 @@ pub(crate) fn hosts_keys_are_for_hosts(context: &mut Context<'_>) {
     }
 }
 
-/// Every process has an environment, and every environment something that it is made of.
+/// Checks that every process has an environment, and every environment has a source.
 pub(crate) fn environments_are_there(context: &mut Context<'_>) {
     let stack = context.stack;
     for (key, environment) in &stack.environment {
@@ -384,10 +384,10 @@ pub(crate) fn environments_are_there(context: &mut Context<'_>) {
     }
 }
 
-/// Options in a file of requirements that mean the same on every host. uv and pip know all of them.
+/// Options in a requirements file that mean the same on every host. uv and pip support all of them.
 const OPTIONS: [&str; 5] = ["--hash", "--index-url", "--extra-index-url", "--only-binary", "--no-binary"];
 
-/// Checks that an environment means the same wherever the command runs, and holds no credentials.
+/// Checks that an environment does not depend on the machine that the command runs on, and contains no credentials.
 fn of_environment(context: &mut Context<'_>, path: &FieldPath, environment: &Environment) {
     let Environment { packages, python, path: found, texts, .. } = environment;
     for line in texts.get("requirements.txt").into_iter().flat_map(|text| text.lines()).map(str::trim) {
@@ -458,7 +458,7 @@ pub(crate) fn is_package(text: &str) -> bool {
     is_elsewhere || is_named
 }
 
-/// Returns true if a URL in a text holds a password, or a token in its place. A user name for SSH does not count.
+/// Returns true if a URL in a text contains a password or a token. A user name for SSH does not count.
 pub(crate) fn has_credentials(text: &str) -> bool {
     text.match_indices("://").any(|(at, _)| {
         let scheme: &str = text[..at].rsplit([' ', '+', '@', '=']).next().unwrap_or_default();
@@ -470,7 +470,7 @@ pub(crate) fn has_credentials(text: &str) -> bool {
     })
 }
 
-/// `token=…` of the query of a URL.
+/// Returns true for a secret in the query of a URL: `token=…`.
 fn is_secret_pair(pair: &str) -> bool {
     let Some((name, value)) = pair.split_once('=') else { return false };
     let name = name.to_ascii_lowercase();
@@ -479,7 +479,7 @@ fn is_secret_pair(pair: &str) -> bool {
         && (["key", "sig", "auth"].contains(&name.as_str()) || words.iter().any(|word| name.contains(word)))
 }
 
-/// Processes are named after their group, and those of a cluster itself after the cluster.
+/// Checks that a group does not have the name of a cluster: processes are named after their group, or after the cluster.
 pub(crate) fn groups_and_clusters_differ(context: &mut Context<'_>) {
     let stack = context.stack;
     if !stack.is_on_hosts() {
@@ -533,7 +533,7 @@ fn environment_of(context: &mut Context<'_>, path: &FieldPath, named: Option<&st
     context.say(Diagnostic::error(Code::NoEnvironment, message).at_value(place, "").help(help));
 }
 
-/// No two things of the stack listen on one port of a host.
+/// Checks that no two processes of the stack listen on the same port of a host.
 pub(crate) fn ports_differ(context: &mut Context<'_>) {
     if !context.stack.is_on_hosts() {
         return;
@@ -558,7 +558,7 @@ pub(crate) fn ports_differ(context: &mut Context<'_>) {
             let Some(number) = given.or(usual) else { continue };
             let place = if given.is_some() { section.key("scheduler").key(name) } else { section.clone() };
             let own = (section.clone(), place.clone());
-            let Some((whose, other)) = taken.insert((host(scheduler, &hosts), number), own) else {
+            let Some((whose, other)) = taken.insert((listen_address(scheduler, &hosts), number), own) else {
                 continue;
             };
             let whose = match whose == section {
@@ -580,7 +580,7 @@ pub(crate) fn ports_differ(context: &mut Context<'_>) {
     }
 }
 
-/// A check of a Dask cluster has one.
+/// Checks that a check of a Dask cluster names an existing cluster.
 pub(crate) fn checks_have_a_cluster(context: &mut Context<'_>) {
     let stack: &Stack = context.stack;
     let on_hosts = stack.is_on_hosts();
@@ -628,7 +628,7 @@ pub(crate) fn checks_have_a_cluster(context: &mut Context<'_>) {
     }
 }
 
-/// Checks that `min` of a check is a number of bytes a second, and that the check measures bandwidth.
+/// Checks that `min` of a check is a number of bytes per second, and that the check measures bandwidth.
 pub(crate) fn least_bandwidths_are_numbers(context: &mut Context<'_>) {
     for (path, check) in context.checks() {
         let Some(min) = &check.min else { continue };
@@ -668,7 +668,7 @@ pub(crate) fn images_of_checks_are_known(context: &mut Context<'_>) {
     }
 }
 
-/// Hosts have names, each once, and what is placed is placed on one of them.
+/// Checks that hosts have unique names, and that keys name existing hosts.
 pub(crate) fn hosts_are_there(context: &mut Context<'_>) {
     let stack = context.stack;
     let mut names: Vec<String> = Vec::new();
@@ -740,13 +740,13 @@ pub(crate) fn hosts_are_there(context: &mut Context<'_>) {
     }
 }
 
-/// Returns the error for a host that its list has already.
+/// Returns the error for a host that is listed twice.
 fn again(name: &str, place: FieldPath) -> Diagnostic {
     let message = format!("the host `{name}` is listed twice");
     Diagnostic::error(Code::Twice, message).at_value(place, "again here").help("remove one")
 }
 
-/// The keys that name hosts, with what they name.
+/// Returns the keys that name a host, with the host.
 fn placed(stack: &Stack) -> Vec<(FieldPath, &String)> {
     let home = stack.ssh.as_ref().and_then(|ssh| ssh.home.as_ref());
     let home = home.map(|home| (FieldPath::keys(["ssh", "home"]), home));
@@ -765,7 +765,7 @@ fn placed(stack: &Stack) -> Vec<(FieldPath, &String)> {
     home.into_iter().chain(on).chain(listed).collect()
 }
 
-/// The lists of hosts that workers are spread over.
+/// Returns the lists of hosts that workers are spread over.
 fn lists(stack: &Stack) -> Vec<(FieldPath, &Vec<String>)> {
     let mut lists = Vec::new();
     for (key, job) in &stack.dask_job {

@@ -1,11 +1,11 @@
-//! Jobs: whose cluster they copy, what they are called, and that they end.
+//! Checks of Dask jobs: the cluster that they copy, their names, and that they end.
 
 use crate::rules::Context;
 use crate::{DaskJob, Replicas, Restart, Worker};
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic, listed, nearest};
 
-/// A job says what its cluster is made of, and has a name that no other cluster has.
+/// Checks that a job defines its cluster, and that no other cluster has its name.
 pub(crate) fn jobs_have_a_cluster(context: &mut Context<'_>) {
     for (key, job) in &context.stack.dask_job {
         let path = FieldPath::keys(["dask_job", key]);
@@ -56,7 +56,7 @@ fn template(context: &mut Context<'_>, path: &FieldPath, job: &DaskJob) {
     }
 }
 
-/// A reference to a Dask cluster that is not in the file; `empty` is said where the file has none.
+/// Reports a reference to a Dask cluster that is not in the file; `empty` is the help text if the file has none.
 pub(crate) fn unknown_cluster(context: &mut Context<'_>, place: &FieldPath, like: &str, empty: &str) {
     let clusters = &context.stack.dask_cluster;
     if clusters.contains_key(like) || context.is_doubtful(&FieldPath::keys(["dask_cluster", like])) {
@@ -73,7 +73,8 @@ pub(crate) fn unknown_cluster(context: &mut Context<'_>, place: &FieldPath, like
     context.say(Diagnostic::error(Code::UnknownCluster, message).at_value(place.clone(), "").help(help));
 }
 
-/// The job's cluster has the name of the job and is deleted at the end; the operator takes one that is there already for it.
+/// Checks that no Dask cluster has the name of a job: the operator would use it as the job's cluster, and delete it when the job
+/// ends.
 fn own_cluster(context: &mut Context<'_>, path: &FieldPath, key: &str, job: &DaskJob) {
     let name = job.live_name(key);
     let mut clusters = context.stack.dask_cluster.iter();
@@ -90,7 +91,7 @@ fn own_cluster(context: &mut Context<'_>, path: &FieldPath, key: &str, job: &Das
     }
 }
 
-/// A job that fails ends.
+/// Checks that a failed job ends instead of being restarted forever.
 pub(crate) fn jobs_end(context: &mut Context<'_>) {
     for (key, job) in context.stack.dask_job.iter().filter(|(_, job)| job.restart == Restart::OnFailure) {
         let place = FieldPath::keys(["dask_job", key, "restart"]);

@@ -1,4 +1,4 @@
-//! Objects of Kueue in manifests: what they name is there.
+//! Checks that objects named by Kueue's objects in manifests exist.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use model::address::FieldPath;
 use model::diag::{Code, Diagnostic, nearest};
 use model::resource::Identity;
 
-/// Objects of Kueue name others that the stack has; Kueue keeps a queue inactive for one that is not there. Where Kueue itself is
-/// somebody else's, so may these be.
+/// Checks that objects of Kueue name objects of the stack: Kueue keeps a queue inactive if one is missing. With an external
+/// Kueue, these objects may be external, too.
 pub(crate) fn objects_name_what_is_there(context: &mut Context<'_>) {
     let stack = context.stack;
     if !stack.kueue.as_ref().is_some_and(|kueue| kueue.manage.is_managed()) {
@@ -41,7 +41,7 @@ pub(crate) fn objects_name_what_is_there(context: &mut Context<'_>) {
     }
 }
 
-/// The kinds, places and names of the objects that an object of Kueue names.
+/// Returns the kinds, paths and names of the objects that an object of Kueue names.
 fn named_by<'a>(object: &bundle::Object<'a>) -> Vec<(&'static str, FieldPath, &'a str)> {
     let (spec, at) = (&object.value["spec"], object.origin().key("spec"));
     let items = |value: &'a serde_json::Value| value.as_array().into_iter().flatten().enumerate();

@@ -1,4 +1,4 @@
-//! Machine types, GPUs and their drivers, and what node pools ask of them.
+//! Checks of machine types, GPUs, disks and drivers of node pools.
 
 use crate::rules::{Context, counted};
 use crate::{Accelerator, DriverInstall, DriverVersion, NodePool, ReleaseChannel};
@@ -9,13 +9,14 @@ use model::diag::{Code, Diagnostic, listed};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Gpus {
-    /// The number of GPUs, partitions or shares that Pods can ask for.
+    /// The number of GPUs, partitions or shares that Pods can request.
     pub(crate) allocatable: u32,
     /// True if Pods share them.
     pub(crate) shared: bool,
 }
 
-/// GPUs of a node of the pool; `None` when it is for the live pool to tell, or when the machine type or the partition is not known.
+/// Returns the GPUs of a node of the pool; `None` if only the live pool has them, or the machine type or the partition is
+/// unknown.
 pub(crate) fn gpus_of(pool: &NodePool) -> Option<Gpus> {
     let (kind, count) = match (fixed(pool), &pool.accelerator) {
         (Some((kind, count)), _) => (kind, count),
@@ -37,22 +38,22 @@ pub(crate) fn gpus_of(pool: &NodePool) -> Option<Gpus> {
     Some(Gpus { allocatable: count * parts * clients.unwrap_or(1), shared: clients.is_some() })
 }
 
-/// The GPU type of a pool's nodes.
+/// Returns the GPU type of a pool's nodes.
 pub(crate) fn gpu_type_of(pool: &NodePool) -> Option<&str> {
     let fixed = fixed(pool).map(|(kind, _)| kind);
     fixed.or_else(|| pool.accelerator.as_ref().map(|accelerator| accelerator.r#type.as_str()))
 }
 
-/// Type and number of the GPUs that are built into the machine type.
+/// Returns type and number of the GPUs that come with the machine type.
 fn fixed(pool: &NodePool) -> Option<(&'static str, u32)> {
     let accelerator = catalog::machine(&pool.machine_type)?.accelerator.as_ref()?;
     Some((accelerator.kind.as_str(), accelerator.count))
 }
 
-/// Families of which the catalog has every machine type.
+/// Machine series of which the catalog has every machine type.
 const COMPLETE: [&str; 4] = ["a2", "a3", "g2", "n1"];
 
-/// Machine types are known.
+/// Checks that machine types exist.
 pub(crate) fn machine_types_exist(context: &mut Context<'_>) {
     for (path, pool) in context.pools() {
         let name = pool.machine_type.as_str();
@@ -86,7 +87,7 @@ pub(crate) fn machine_types_exist(context: &mut Context<'_>) {
     }
 }
 
-/// GPU types are known.
+/// Checks that GPU types exist.
 pub(crate) fn accelerators_exist(context: &mut Context<'_>) {
     for (path, pool) in context.pools() {
         let Some(Accelerator { r#type, .. }) = &pool.accelerator else { continue };
@@ -108,7 +109,7 @@ pub(crate) fn accelerators_exist(context: &mut Context<'_>) {
     }
 }
 
-/// GPUs that are given fit the machine type.
+/// Checks that GPUs can be attached to the machine type.
 pub(crate) fn accelerators_fit(context: &mut Context<'_>) {
     for (path, pool) in context.pools() {
         let Some(given) = &pool.accelerator else { continue };
@@ -202,7 +203,7 @@ fn fits_attached(
     }));
 }
 
-/// Which machine types have these GPUs.
+/// Returns the machine types with these GPUs, as a text.
 fn machines_with(kind: &str, count: Option<u32>) -> String {
     if catalog::accelerator(kind).is_some_and(|accelerator| accelerator.attach == Attach::N1) {
         return format!("`{kind}` goes with N1 machines: `n1-standard-4`");
@@ -225,7 +226,7 @@ fn machines_with(kind: &str, count: Option<u32>) -> String {
     }
 }
 
-/// Partitions exist on the GPU type.
+/// Checks that the partition size exists for the GPU type.
 pub(crate) fn partitions_exist(context: &mut Context<'_>) {
     for (path, pool) in context.pools() {
         let size = pool.accelerator.as_ref().and_then(|accelerator| accelerator.partition.as_ref());
@@ -245,7 +246,7 @@ pub(crate) fn partitions_exist(context: &mut Context<'_>) {
     }
 }
 
-/// Some machines take Hyperdisk only.
+/// Checks that the machine type supports the disk type: some only support Hyperdisk.
 pub(crate) fn disks_fit(context: &mut Context<'_>) {
     for (path, pool) in context.pools() {
         let machine = &pool.machine_type;
@@ -261,7 +262,7 @@ pub(crate) fn disks_fit(context: &mut Context<'_>) {
     }
 }
 
-/// A release channel upgrades nodes.
+/// Checks that nodes are upgraded automatically in a release channel.
 pub(crate) fn upgrades_follow_the_channel(context: &mut Context<'_>) {
     let Some(cluster) = &context.stack.cluster else { return };
     if cluster.release_channel == Some(ReleaseChannel::None) {
@@ -282,7 +283,7 @@ pub(crate) fn upgrades_follow_the_channel(context: &mut Context<'_>) {
     }
 }
 
-/// GKE or another installs the driver, not both.
+/// Checks that only one of GKE and the DaemonSet installs the driver.
 pub(crate) fn drivers_come_once(context: &mut Context<'_>) {
     let who = match context.stack.gpu_driver.as_ref().map(|driver| driver.install) {
         Some(DriverInstall::Daemonset) => "by the DaemonSet",
@@ -297,7 +298,7 @@ pub(crate) fn drivers_come_once(context: &mut Context<'_>) {
     }
 }
 
-/// The installer and the newest driver are made for Container-Optimized OS.
+/// Checks the node image: the installer and the newest driver only support Container-Optimized OS.
 pub(crate) fn drivers_fit_the_image(context: &mut Context<'_>) {
     let install = context.stack.gpu_driver.as_ref().map(|driver| driver.install);
     for (path, pool) in context.pools() {

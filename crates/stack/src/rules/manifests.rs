@@ -1,4 +1,4 @@
-//! Objects of manifests: known, well formed, each wanted once, and what the RAPIDS guide's YAML gets wrong today.
+//! Checks of objects in manifests: their kinds, schemas and names, and errors in the YAML of the RAPIDS guide.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,20 +12,20 @@ use kinds::driver_path;
 use kinds::gke::placement::GPU;
 use kinds::kubernetes::bundle::{self, Kinds, Object};
 use kinds::kubernetes::keys;
-use kinds::kubernetes::manifest::{SERVERS, node_labels, pod_specs};
+use kinds::kubernetes::manifest::{SERVER_FIELDS, node_labels, pod_specs};
 use kinds::scope::POOL_LABEL;
-use kinds::section::Role;
+use kinds::section::PodRole;
 use model::address::{FieldPath, Segment};
 use model::diag::{Code, Diagnostic, listed, nearest};
 use model::resource::{Identity, ObjectId, Resource};
 use model::schema::{self, Api, DASK_GROUP, Problem, ProblemKind, Schema, Type};
-use model::secrets::env_values::VARIABLE;
+use model::secrets::env_values::ENV_PREFIX;
 
 fn objects<'a>(context: &Context<'a>) -> Vec<Object<'a>> {
     bundle::objects(&context.stack.bundles()).collect()
 }
 
-/// Each object says what it is and has a name.
+/// Checks that each object has `apiVersion`, `kind` and a name.
 pub(crate) fn objects_are_objects(context: &mut Context<'_>) {
     for object in objects(context) {
         let origin = object.origin();
@@ -59,7 +59,7 @@ fn looks_like_values(object: &Value) -> bool {
     ["image", "replicaCount", "serviceAccount"].iter().any(|key| !object[*key].is_null())
 }
 
-/// Each kind is known: its plural and its scope are part of every request.
+/// Checks that each kind is known, as every request needs its plural and scope.
 pub(crate) fn kinds_are_known(context: &mut Context<'_>) {
     let kinds = Kinds::of(&context.stack.bundles());
     let on_gke = context.stack.gke.is_some();
@@ -121,7 +121,7 @@ pub(crate) fn kinds_are_known(context: &mut Context<'_>) {
     context.say(Diagnostic::warning(Code::NotChecked, what).at_value(place, "").help(help));
 }
 
-/// Each object fits the schema of its kind; the server would say the same, later.
+/// Checks that each object fits the schema of its kind. The server would report the same errors later.
 pub(crate) fn objects_fit_their_schemas(context: &mut Context<'_>) {
     let kinds = Kinds::of(&context.stack.bundles());
     // Secrets of charts are refused, and what is wrong with them would show their values.
@@ -141,8 +141,8 @@ pub(crate) fn objects_fit_their_schemas(context: &mut Context<'_>) {
     }
 }
 
-/// Checks that `pod` of a section fits a PodSpec: Dask's, or the newest one for pods without an operator. Missing fields
-/// are checked when it is laid over the section's own pod.
+/// Checks that `pod` of a section fits a PodSpec: Dask's, or the newest one for pods without an operator. Missing fields are
+/// checked after it is merged over the section's own pod.
 pub(crate) fn pods_fit_their_schema(context: &mut Context<'_>) {
     let newest = || schema::definition("io.k8s.api.core.v1.PodSpec");
     let (Some(of_dask), Some(newest)) = (pod_schema(), newest()) else { return };
@@ -171,8 +171,8 @@ fn pod_schema() -> Option<Schema> {
     cluster.property("spec")?.property("worker")?.property("spec")
 }
 
-/// `pod` tables of sections, with their places and what the pods are there for.
-pub(crate) fn given_pods<'a>(context: &Context<'a>) -> Vec<(FieldPath, &'a Value, Role)> {
+/// Returns the `pod` tables of sections, with their paths and the roles of the pods.
+pub(crate) fn given_pods<'a>(context: &Context<'a>) -> Vec<(FieldPath, &'a Value, PodRole)> {
     let mut pods = Vec::new();
     for pod in context.pods() {
         pods.extend(pod.keys.pod.as_ref().map(|given| (pod.path.key("pod"), &given.0, pod.role)));
@@ -206,10 +206,10 @@ fn without_directives(value: &Value) -> Value {
 /// Returns true for fields that the API server writes. They are left out of what is applied.
 fn is_servers(path: &FieldPath) -> bool {
     let metadata = |key: &&str| FieldPath::keys(["metadata", key]).contains(path);
-    FieldPath::keys(["status"]).contains(path) || SERVERS.iter().any(metadata)
+    FieldPath::keys(["status"]).contains(path) || SERVER_FIELDS.iter().any(metadata)
 }
 
-/// A problem of a schema at its line, with the cure.
+/// Returns the diagnostic for a schema problem, with the remedy.
 pub(crate) fn finding(
     context: &Context<'_>,
     problem: &Problem,
@@ -262,7 +262,7 @@ pub(crate) fn finding(
     }
 }
 
-/// A value as the file writes it: `yes`, not the `true` that it is read as.
+/// Returns a value as written in the file: `yes` instead of the parsed `true`.
 fn written(context: &Context<'_>, place: &FieldPath, value: &Value) -> String {
     let span = context.sources.span(place);
     let text = span.map(|span| context.sources.slice(span)).unwrap_or_default();
@@ -279,7 +279,7 @@ fn article(kind: &str) -> &'static str {
     }
 }
 
-/// Numbers of ports are refused by Dask's definitions, and numbers in quotes by Kubernetes behind them.
+/// Returns the remedy for a port number: Dask's CRDs refuse numbers, and Kubernetes refuses quoted numbers.
 fn named_port(number: &Value, object: &Value) -> String {
     let mut specs = Vec::new();
     pod_specs(object, &FieldPath::root(), &mut specs);
@@ -321,7 +321,7 @@ fn last_key(path: &FieldPath) -> String {
     last.unwrap_or_default()
 }
 
-/// One object is wanted once: in one file, across files, and against what sections make.
+/// Checks that no object is defined twice: in a file, in several files, or by a section.
 pub(crate) fn objects_are_wanted_once(context: &mut Context<'_>) {
     if context.stack.bundles().is_empty() {
         return;
@@ -359,12 +359,12 @@ fn wanted_twice(context: &mut Context<'_>, object: &ObjectId, again: &Resource, 
     context.say(finding.help("remove one of the two"));
 }
 
-/// Fields that only the server writes. Nobody edits what a chart has made, and definitions are published with an empty
-/// `status` (controller-gen before 0.9).
+/// Reports fields that only the server writes. Objects of charts are skipped, and so is an empty `status` of a CRD, which
+/// controller-gen before 0.9 generates.
 pub(crate) fn objects_are_not_exports(context: &mut Context<'_>) {
     for object in objects(context).into_iter().filter(|object| !object.bundle.is_chart()) {
         let metadata = &object.value["metadata"];
-        let fields = SERVERS.iter().filter(|key| !metadata[**key].is_null()).copied();
+        let fields = SERVER_FIELDS.iter().filter(|key| !metadata[**key].is_null()).copied();
         let path = object.origin().key("metadata");
         let mut found: Vec<(FieldPath, &str)> = fields.map(|key| (path.key(key), key)).collect();
         if !object.value["status"].is_null() && object.kind() != "CustomResourceDefinition" {
@@ -378,12 +378,12 @@ pub(crate) fn objects_are_not_exports(context: &mut Context<'_>) {
     }
 }
 
-/// Values of Secrets do not go through plans and records.
+/// Reports Secrets with values, because they would be stored in plans and records.
 pub(crate) fn secrets_have_no_values(context: &mut Context<'_>) {
     for object in objects(context).into_iter().filter(|object| object.kind() == "Secret") {
         // What a chart makes of its values is a value: `env:X` in them names no variable.
         let literal = |value: &Value| {
-            let variable = value.as_str().and_then(|text| text.strip_prefix(VARIABLE));
+            let variable = value.as_str().and_then(|text| text.strip_prefix(ENV_PREFIX));
             object.bundle.is_chart() || !variable.is_some_and(is_variable)
         };
         let filled =
@@ -421,7 +421,7 @@ pub(crate) fn secrets_have_no_values(context: &mut Context<'_>) {
     }
 }
 
-/// Pods ask for labels that nodes have. A slip in a preferred affinity fails without a word.
+/// Checks that nodes have the labels that pods select. A typo in a preferred affinity would fail silently.
 pub(crate) fn node_labels_are_there(context: &mut Context<'_>) {
     let pools = &context.stack.node_pool;
     if pools.is_empty() {
@@ -474,7 +474,7 @@ pub(crate) fn node_labels_are_there(context: &mut Context<'_>) {
     }
 }
 
-/// The installer DaemonSet runs only where GKE installs no driver.
+/// Warns of a DaemonSet that installs GPU drivers if GKE installs them on all GPU pools: the DaemonSet would run on no node.
 pub(crate) fn installers_have_work(context: &mut Context<'_>) {
     let stack = context.stack;
     let by_gke =
@@ -495,7 +495,7 @@ pub(crate) fn installers_have_work(context: &mut Context<'_>) {
     }
 }
 
-/// Containers with GPUs are told where GKE mounts the driver's libraries.
+/// Checks that containers with GPUs set the path at which GKE mounts the driver's libraries.
 pub(crate) fn containers_find_the_driver(context: &mut Context<'_>) {
     let stack = context.stack;
     let install = stack.gpu_driver.as_ref().map(|driver| driver.install).unwrap_or_default();
@@ -514,8 +514,10 @@ pub(crate) fn containers_find_the_driver(context: &mut Context<'_>) {
                 continue;
             }
             let place = path.key("containers").index(index).key("resources").key("limits").key(GPU);
-            let what =
-                format!("the container does not say where the NVIDIA driver is: `{}`", driver_path::VARIABLE);
+            let what = format!(
+                "the container does not say where the NVIDIA driver is: `{}`",
+                driver_path::LIBRARY_PATH_VARIABLE
+            );
             let help = "add `env: [{ name: LD_LIBRARY_PATH, value: /usr/local/nvidia/lib64 }]`, unless the image \
                         sets this path, as images of CUDA up to 12.8.0 do";
             let finding = Diagnostic::warning(Code::NoDriverPath, what);
@@ -524,7 +526,7 @@ pub(crate) fn containers_find_the_driver(context: &mut Context<'_>) {
     }
 }
 
-/// Old commands in images that no longer have them.
+/// Reports old commands in images that no longer have them.
 pub(crate) fn commands_exist_in_images(context: &mut Context<'_>) {
     let mut specs = Vec::new();
     for object in objects(context) {
@@ -551,7 +553,7 @@ pub(crate) fn commands_exist_in_images(context: &mut Context<'_>) {
     }
 }
 
-/// Names of Dask clusters in manifests: the operator adds `-scheduler` and takes no dots.
+/// Checks names of Dask clusters in manifests: the operator appends `-scheduler` and allows no dots.
 pub(crate) fn dask_names_are_valid(context: &mut Context<'_>) {
     for object in
         objects(context).into_iter().filter(|object| matches!(object.kind(), "DaskCluster" | "DaskJob"))
@@ -566,7 +568,7 @@ pub(crate) fn dask_names_are_valid(context: &mut Context<'_>) {
     }
 }
 
-/// A key of a section and its `pod` do not set one field.
+/// Checks that a key of a section and its `pod` table do not set the same field.
 pub(crate) fn pods_say_nothing_twice(context: &mut Context<'_>) {
     for pod in context.pods() {
         let Some(given) = &pod.keys.pod else { continue };

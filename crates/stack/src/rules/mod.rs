@@ -1,5 +1,5 @@
-//! Checks of what the file means, across sections: [`RULES`], one function each. All of them run on every
-//! file, so all mistakes are told at once, with both places where two sections disagree.
+//! Checks of the meaning of the file, across sections: [`RULES`], with one function for each check. All of them run on every
+//! file, so all errors are reported at once. If two sections contradict each other, the error shows both.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,10 +50,10 @@ mod zones;
 
 pub use dask::nodes_for_gpus;
 
-/// Looks at a whole stack, and says what it found.
+/// A check of a whole stack, which adds its findings to the context.
 type Rule = fn(&mut Context<'_>);
 
-/// Every rule, in no order that matters: what they say is sorted by place.
+/// All rules. Their order does not matter, as findings are sorted by position.
 const RULES: &[Rule] = &[
     sections::one_target,
     sections::sections_have_what_they_need,
@@ -186,7 +186,7 @@ const RULES: &[Rule] = &[
     references::words_are_read,
 ];
 
-/// Fields and sections that are wrong already, and were removed from the stack that rules check.
+/// Fields and sections that already have errors and were removed from the stack before the rules run.
 #[derive(Default)]
 pub(super) struct Doubt {
     pub(super) fields: Vec<FieldPath>,
@@ -194,9 +194,9 @@ pub(super) struct Doubt {
     pub(super) sections: BTreeSet<FieldPath>,
 }
 
-/// Returns the findings of all rules, in no order. Of sections in `doubt`, only problems with single values are reported.
-/// `taken` are sections and fields that were removed, and where that is written; `given` are values that came in as
-/// secrets, and `words` references that nobody reads where they stand. Also returns the lowered stack, if a rule computed it.
+/// Returns the findings of all rules, unsorted. For sections in `doubt`, only problems with single values are reported. `taken`
+/// has the removed sections and fields with the positions of the removal, `given` the values of secret variables, and `words` the
+/// references that are not resolved. Also returns the lowered stack, if a rule computed it.
 pub(super) fn check(
     stack: &Stack,
     sources: &Sources,
@@ -222,7 +222,7 @@ struct Context<'a> {
     doubt: Doubt,
     taken: &'a BTreeMap<FieldPath, Span>,
     given: &'a Secrets,
-    /// References that nobody reads where they stand.
+    /// References in places where they are not resolved.
     words: &'a [Word],
     /// The lowered stack, once a rule has computed it.
     lowered: Option<Lowered>,
@@ -230,14 +230,14 @@ struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    /// Says it, unless it speaks about a section that is broken anyway.
+    /// Adds a finding, unless it is about a section that already has errors.
     fn say(&mut self, finding: Diagnostic) {
         if !finding.fields().any(|field| self.is_doubtful(field)) {
             self.found.push(finding);
         }
     }
 
-    /// Says what is wrong with a value, whatever stands beside it.
+    /// Adds a finding about a single value, which does not depend on other values of its section.
     fn say_of_value(&mut self, finding: Diagnostic) {
         let is_gone = |field: &FieldPath| self.doubt.fields.iter().any(|wrong| wrong.contains(field));
         if !finding.fields().any(is_gone) {
@@ -245,7 +245,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Returns true when `[allow.literal_secrets]` lets this place have plain text.
+    /// Returns true if `[allow.literal_secrets]` allows plain text at this path.
     fn allows(&self, place: &FieldPath) -> bool {
         let allowed = self.stack.allow.literal_secrets.keys();
         allowed.filter_map(|key| key.parse::<FieldPath>().ok()).any(|path| path.contains(place))
@@ -255,7 +255,7 @@ impl<'a> Context<'a> {
         self.doubt.sections.iter().any(|section| section.contains(path))
     }
 
-    /// Keys of a keyed section that the file has, those of broken ones too.
+    /// Returns the keys of the sections of a type, including sections with errors.
     fn keys<'k>(&'k self, section: &str, whole: impl Iterator<Item = &'k String>) -> Vec<&'k str> {
         let broken = self.doubt.sections.iter().filter_map(|path| match path.segments() {
             [Segment::Key(top), Segment::Key(key)] if top == section => Some(key),
@@ -265,7 +265,7 @@ impl<'a> Context<'a> {
         keys.into_iter().collect()
     }
 
-    /// Where a section or field was taken away or, of a section, put into a comment.
+    /// Returns the position at which a section or field was removed, or a section was commented out.
     fn gone(&self, path: &FieldPath) -> Option<Label> {
         let away = self.taken.iter().find(|(taken, _)| taken.contains(path));
         let comment = || Some((self.sources.comment(&format!("[{path}]"))?, "in a comment here"));
@@ -277,7 +277,7 @@ impl<'a> Context<'a> {
         self.stack.node_pool.get(name)
     }
 
-    /// Every `replicas` of the stack, with its place, and whether the operator's autoscaler can write it.
+    /// Returns every `replicas` of the stack with its path, and true if the operator's autoscaler can set it.
     fn replicas(&self) -> Vec<(FieldPath, Replicas, bool)> {
         let clusters = self.stack.dask_cluster.iter();
         let of = clusters.flat_map(|(name, cluster)| {
@@ -292,7 +292,7 @@ impl<'a> Context<'a> {
         of.collect()
     }
 
-    /// The pods that the stack makes for its sections.
+    /// Returns the pods that the stack creates for its sections.
     fn pods(&self) -> Vec<Pods<'a>> {
         self.stack.pods()
     }
@@ -301,7 +301,7 @@ impl<'a> Context<'a> {
         self.stack.check.iter().map(|(name, check)| (FieldPath::keys(["check", name]), check))
     }
 
-    /// The pools that the stack makes. External pools are compared when they are read.
+    /// Returns the pools that the stack creates. External pools are compared when they are read.
     fn pools(&self) -> impl Iterator<Item = (FieldPath, &'a NodePool)> + use<'a> {
         let ours = managed(&self.stack.node_pool);
         ours.map(|(name, pool)| (FieldPath::keys(["node_pool", name]), pool))

@@ -1,4 +1,4 @@
-//! Names, labels and taints as GKE, Kubernetes and the Dask operator accept them.
+//! Checks of names, labels and taints, by the rules of GKE, Kubernetes and the Dask operator.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use kinds::section::{LabelRules, NameRule};
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 
-/// Why a name is none, if it is none.
+/// Returns why a name is invalid; `None` if it is valid.
 fn wrong_name(name: &str, naming: NameRule) -> Option<String> {
     let longest = naming.longest();
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -32,7 +32,7 @@ fn first_of(naming: NameRule) -> &'static str {
     if naming.digit_first() { "a letter or digit" } else { "a letter" }
 }
 
-/// Why a text cannot be the name of a DaskCluster.
+/// Returns why a text is not a valid name of a DaskCluster.
 pub(crate) fn wrong_dask_name(name: &str) -> Option<String> {
     wrong_name(name, NameRule::Dask)
 }
@@ -47,7 +47,7 @@ pub(crate) fn is_compute_name(name: &str) -> bool {
     wrong_name(name, NameRule::Service).is_none()
 }
 
-/// The names and namespaces that sections give.
+/// Checks the names and namespaces in sections.
 pub(crate) fn names_are_valid(context: &mut Context<'_>) {
     let stack = context.stack;
     name_is_valid(context, FieldPath::keys(["stack", "name"]), &stack.stack.name, NameRule::Gke);
@@ -95,7 +95,7 @@ fn name_is_valid(context: &mut Context<'_>, place: FieldPath, name: &str, naming
     }
 }
 
-/// `-default-worker-` and ten digits fit behind it into 63 characters.
+/// The maximum length of a name to which the operator appends `-default-worker-` and ten digits, within 63 characters.
 const LONG_DASK_NAME: usize = 37;
 
 fn project_is_given(context: &mut Context<'_>) {
@@ -117,7 +117,7 @@ fn project_is_given(context: &mut Context<'_>) {
     }
 }
 
-/// No two sections are one live object.
+/// Checks that no two sections have the same live object.
 pub(crate) fn live_names_differ(context: &mut Context<'_>) {
     let stack = context.stack;
     let mut seen: BTreeMap<(&str, &str, &str), FieldPath> = BTreeMap::new();
@@ -139,7 +139,7 @@ pub(crate) fn live_names_differ(context: &mut Context<'_>) {
     }
 }
 
-/// Namespaces that every cluster has are not a stack's to make or to delete.
+/// Reports built-in namespaces, which a stack must not create or delete.
 pub(crate) fn namespaces_are_not_built_in(context: &mut Context<'_>) {
     let stack = context.stack;
     for (key, namespace) in &stack.namespace {
@@ -153,7 +153,7 @@ pub(crate) fn namespaces_are_not_built_in(context: &mut Context<'_>) {
     }
 }
 
-/// An image that is empty would be refused on the nodes, minutes later.
+/// Checks that images are valid: nodes would refuse an invalid one minutes later.
 pub(crate) fn images_are_given(context: &mut Context<'_>) {
     let stack = context.stack;
     let clusters = stack.dask_cluster.iter();
@@ -187,7 +187,7 @@ pub(crate) fn images_are_given(context: &mut Context<'_>) {
     }
 }
 
-/// An image without a tag is `latest`: another one with each pull.
+/// Warns of an image without a tag: it is `latest`, which may be another image with each pull.
 fn no_version(context: &mut Context<'_>, place: FieldPath, image: &str) {
     let last = image.rsplit('/').next().unwrap_or(image);
     if image.is_empty() || last.contains([':', '@']) {
@@ -198,7 +198,7 @@ fn no_version(context: &mut Context<'_>, place: FieldPath, image: &str) {
     context.say_of_value(finding.help("write the tag: scheduler, workers and clients need the same version"));
 }
 
-/// Why nodes would refuse an image. Source: the grammar of references in `distribution/reference`.
+/// Returns why nodes would refuse the name of an image. Source: the grammar of references in `distribution/reference`.
 fn wrong_image(image: &str) -> Option<String> {
     if image.trim().is_empty() {
         return Some(String::new());
@@ -218,7 +218,7 @@ fn wrong_image(image: &str) -> Option<String> {
         .then(|| "names of images have no upper-case letters".to_owned())
 }
 
-/// Labels of Kubernetes and of Google Cloud.
+/// Checks labels of Kubernetes and Google Cloud.
 pub(crate) fn labels_are_valid(context: &mut Context<'_>) {
     let stack = context.stack;
     let mut maps = Vec::new();
@@ -265,7 +265,7 @@ fn advice(rules: LabelRules) -> &'static str {
     }
 }
 
-/// Keys and values of taints.
+/// Checks keys and values of taints.
 pub(crate) fn taints_are_valid(context: &mut Context<'_>) {
     for (path, pool) in context.pools() {
         for (index, taint) in pool.taints.iter().enumerate() {
@@ -292,7 +292,7 @@ pub(crate) fn taints_are_valid(context: &mut Context<'_>) {
     }
 }
 
-/// Why a text is no qualified name of Kubernetes.
+/// Returns why a text is not a qualified name of Kubernetes.
 fn wrong_key(key: &str) -> Option<String> {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
@@ -307,7 +307,7 @@ fn wrong_key(key: &str) -> Option<String> {
     if name.is_empty() { Some("it has no name".to_owned()) } else { wrong_value(name) }
 }
 
-/// Why a text is no value of a Kubernetes label.
+/// Returns why a text is not a valid value of a Kubernetes label.
 fn wrong_value(value: &str) -> Option<String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let ends = |c: char| c.is_ascii_alphanumeric();
@@ -329,7 +329,7 @@ enum Part {
     Value,
 }
 
-/// Why a text is no key or value of a Google Cloud label. International characters are allowed there.
+/// Returns why a text is not a valid key or value of a Google Cloud label. International characters are allowed in these.
 fn wrong_google(text: &str, part: Part) -> Option<String> {
     let fits = |c: char| (c.is_alphabetic() && !c.is_uppercase()) || c.is_numeric() || c == '-' || c == '_';
     if let Some(wrong) = text.chars().find(|c| !fits(*c)) {

@@ -1,4 +1,4 @@
-//! Notebooks: what they are made of, and who may enter.
+//! Checks of notebooks: their images and passwords.
 
 use crate::rules::Context;
 use crate::rules::jobs::unknown_cluster;
@@ -6,11 +6,11 @@ use kinds::kubernetes::endpoint;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 
-/// How a Secret is made.
+/// The help text on how to create the Secret.
 const MAKE: &str = "`kubectl create secret generic jupyter --from-literal=password=…` creates the Secret, \
      `password = { secret = \"jupyter\", key = \"password\" }` refers to it";
 
-/// A notebook has an image, and names a cluster of the file.
+/// Checks that a notebook has an image or names a cluster of the file.
 pub(crate) fn notebooks_have_an_image(context: &mut Context<'_>) {
     for (key, notebook) in &context.stack.notebook {
         let path = FieldPath::keys(["notebook", key]);
@@ -43,7 +43,7 @@ pub(crate) fn notebooks_have_an_image(context: &mut Context<'_>) {
     }
 }
 
-/// A notebook has a password, by reference.
+/// Checks that a notebook has a password, as a reference to a Secret.
 pub(crate) fn notebooks_have_a_password(context: &mut Context<'_>) {
     for (key, notebook) in &context.stack.notebook {
         let path = FieldPath::keys(["notebook", key]);

@@ -1,4 +1,4 @@
-//! Packages that running workers install.
+//! Checks of `pip_install`: packages that running workers install.
 
 use crate::rules::Context;
 use crate::rules::hosts::{has_credentials, is_package};
@@ -6,7 +6,7 @@ use kinds::hosts::environment::Environment;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 
-/// It is for prototypes, and for environments that are this program's own.
+/// Checks `pip_install`: refuses it for images and for environments that dask-infra does not create, and checks the packages.
 pub(crate) fn pip_install_is_for_prototypes(context: &mut Context<'_>) {
     for (key, environment) in &context.stack.environment {
         let Some(packages) = &environment.pip_install else { continue };

@@ -1,21 +1,21 @@
-//! Pods that no node of the stack's pools takes, by the rules of kube-scheduler.
+//! Checks for pods that no node of the stack's pools takes, by the rules of kube-scheduler.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::rules::{Context, queues};
 use crate::{Nodes, lower};
 use fit::{Margin, PodRequirements, Reason, Refusal, Resource as Amount, Taint};
-use kinds::gke::placement::{GPU, Placement, PodTemplate, PoolNodes, Pools, pod_templates};
+use kinds::gke::placement::{GPU, PodPlacement, PodTemplate, PoolNodes, Pools, pod_templates};
 use kinds::scope::POOL_LABEL;
-use kinds::section::{Pods, Role, managed};
+use kinds::section::{PodRole, Pods, managed};
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic, listed};
 use model::resource::{KindId, Recreation};
 
-/// Pools that a message names.
+/// The maximum number of pools that a message names.
 const MAX_POOLS: usize = 3;
 
-/// Some new node takes every pod, and the pools have nodes for all of them.
+/// Checks that a new node takes every pod, and that the pools have enough nodes for all of them.
 pub(crate) fn pods_fit_their_nodes(context: &mut Context<'_>) {
     if context.stack.cluster.is_none()
         || context.stack.node_pool.is_empty()
@@ -36,14 +36,14 @@ pub(crate) fn pods_fit_their_nodes(context: &mut Context<'_>) {
     context.lowered = Some(lowered);
 }
 
-/// Pods that no node takes.
+/// Returns a finding for each pod that no node takes.
 fn refusals(pools: &Pools<'_>, pods: &[PodTemplate<'_>], known: &[Diagnostic]) -> Vec<Diagnostic> {
     let mut found: Vec<Diagnostic> = Vec::new();
     for pod in pods.iter().filter(|pod| !pod.on_each_node && !has_no_place(pod, known)) {
         let finding = match pools.place(&pod.requirements) {
-            Placement::Possible => continue,
-            Placement::Near(pool, margins) => Some(near(pod, pool, &margins, pools)),
-            Placement::Impossible(refused) => impossible(pod, &refused, pools, known),
+            PodPlacement::Possible => continue,
+            PodPlacement::Near(pool, margins) => Some(near(pod, pool, &margins, pools)),
+            PodPlacement::Impossible(refused) => impossible(pod, &refused, pools, known),
         };
         // A section that copies another one has its pods from the same lines.
         found.extend(finding.filter(|finding| !found.iter().any(|other| other.labels == finding.labels)));
@@ -51,7 +51,7 @@ fn refusals(pools: &Pools<'_>, pods: &[PodTemplate<'_>], known: &[Diagnostic]) -
     found
 }
 
-/// Returns true for a pod whose pool, queue or GPU type is wrong already.
+/// Returns true for a pod whose pool, queue or GPU type already has an error.
 fn has_no_place(pod: &PodTemplate<'_>, known: &[Diagnostic]) -> bool {
     let codes = [Code::UnknownPool, Code::NoQueue, Code::GpuOfPod];
     let section = &pod.resource.origin;
@@ -59,21 +59,22 @@ fn has_no_place(pod: &PodTemplate<'_>, known: &[Diagnostic]) -> bool {
     wrong.any(|found| found.fields().any(|field| section.contains(field)))
 }
 
-/// Pods of a section, with what each asks for.
+/// Pods of a section, with the requirements of each.
 struct SectionPods<'a> {
     pods: &'a Pods<'a>,
     requirements: PodRequirements,
 }
 
-/// Pools that cannot have enough nodes for all pods that name them. Shortages of GPUs have a finding of their own.
+/// Returns a finding for each pool that cannot have enough nodes for all pods that name it. Shortages of GPUs have their own
+/// finding.
 fn shortages(pools: &Pools<'_>, templates: &[PodTemplate<'_>], context: &Context<'_>) -> Vec<Diagnostic> {
-    // Nodes that are requested are for pods that stand elsewhere, and what waits in a queue is not there all at once.
+    // Pods of a request are those of another section, and pods that wait in a queue do not run all at once.
     let waiting = queues::waiting(context.stack);
     let mut sections = context.pods();
     sections
-        .retain(|pods| pods.role != Role::Requested && pods.replicas > 0 && !waiting.contains(&pods.path));
+        .retain(|pods| pods.role != PodRole::Requested && pods.replicas > 0 && !waiting.contains(&pods.path));
     let origin = |pod: &PodTemplate<'_>| pod.resource.origin_of(&pod.path.key("spec"));
-    // What ends makes room for what waits.
+    // Pods that run to completion make room for pods that wait.
     let ends =
         |pod: &PodTemplate<'_>| matches!(pod.resource.kind, KindId::Job | KindId::DaskJob | KindId::Check);
     let stay = templates.iter().filter(|pod| !ends(pod));
@@ -109,7 +110,7 @@ fn shortage(
     let pods: Vec<(PodRequirements, u64)> =
         here.iter().map(|of| (of.requirements.clone(), u64::from(of.pods.replicas))).collect();
     let needed = pools.pack(pool, &pods, None);
-    // What no node takes is told of each.
+    // A pod that no node takes has its own finding.
     if needed.left > 0 || needed.nodes <= most {
         return None;
     }
@@ -147,7 +148,7 @@ fn role(pod: &PodTemplate<'_>) -> &'static str {
     }
 }
 
-/// A warning: whether the pod fits is only known once such a node is there.
+/// Returns the warning for a pod that may fit: only a real node shows it.
 fn near(pod: &PodTemplate<'_>, pool: &PoolNodes<'_>, margins: &[Margin], pools: &Pools<'_>) -> Diagnostic {
     let what = format!(
         "{} of `{}` asks for about all that a node of `{}` has: only a running node tells if it fits",
@@ -168,7 +169,7 @@ fn near(pod: &PodTemplate<'_>, pool: &PoolNodes<'_>, margins: &[Margin], pools: 
     finding.help(larger(pod, pool, pools, &shorts))
 }
 
-/// An error, or a warning where others may change the pod before it is scheduled.
+/// Returns the error for a pod that fits nowhere, or a warning if something else may change the pod before it is scheduled.
 fn impossible(
     pod: &PodTemplate<'_>,
     refused: &[(&PoolNodes<'_>, Vec<Refusal>)],
@@ -213,7 +214,7 @@ fn is_of_section(pod: &PodTemplate<'_>) -> bool {
     !matches!(pod.resource.address.section().split('.').next(), Some("manifest" | "helm_release"))
 }
 
-/// Returns the place of a reason in the files. A pod that names its pool does so where it meets a taint.
+/// Returns the path in the pod that a refusal is about. For a taint, it is the key that names the pool.
 fn place_in_pod(pod: &PodTemplate<'_>, refusal: &Refusal) -> FieldPath {
     let selector = FieldPath::keys(["spec", "nodeSelector", POOL_LABEL]);
     let names_pool = pod.requirements.node_selector.contains_key(POOL_LABEL);
@@ -224,7 +225,7 @@ fn place_in_pod(pod: &PodTemplate<'_>, refusal: &Refusal) -> FieldPath {
     pod.resource.origin_of(&pod.place(path))
 }
 
-/// Reasons that another finding about the same pod has told already.
+/// Refusals that another finding about the same pod has already reported.
 struct Told {
     gpus: bool,
     labels: bool,
@@ -259,7 +260,7 @@ fn noun(resource: &Amount) -> &str {
     }
 }
 
-/// The pod's side of a reason.
+/// Returns the text of a label at the pod.
 fn request(refusal: &Refusal) -> String {
     match &refusal.reason {
         Reason::Short { resource: Amount::Pods, .. } => "one Pod more".to_owned(),
@@ -277,7 +278,7 @@ fn request(refusal: &Refusal) -> String {
     }
 }
 
-/// Adds the pool's side of its reasons.
+/// Adds labels at the keys of the pool.
 fn pool_labels(mut finding: Diagnostic, pool: &PoolNodes<'_>, refusals: &[Refusal]) -> Diagnostic {
     let mut told = BTreeSet::new();
     for refusal in refusals {
@@ -361,8 +362,8 @@ fn place_of_label(pool: &PoolNodes<'_>, key: &str) -> FieldPath {
     }
 }
 
-/// The smallest change after which a node takes the pod: of the pool that refuses it for the fewest reasons, one with GPUs
-/// if the pod asks for some.
+/// Returns the smallest change after which a node takes the pod. It is a change of the pool with the fewest refusals, which must
+/// have GPUs if the pod requests some.
 fn cure(pod: &PodTemplate<'_>, refused: &[(&PoolNodes<'_>, Vec<Refusal>)], pools: &Pools<'_>) -> String {
     let lacks_gpus = |refusal: &Refusal| {
         matches!(&refusal.reason, Reason::Short { resource: Amount::Extended(_), allocatable: 0, .. })
@@ -433,7 +434,7 @@ fn larger(
     }
 }
 
-/// A pod without taints and labels in its way: its size is in question.
+/// Returns the pod without selectors and with all tolerations, to check only its size.
 fn without_demands(pod: &PodRequirements) -> PodRequirements {
     PodRequirements {
         tolerations: vec![fit::Toleration::everything()],

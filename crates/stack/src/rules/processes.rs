@@ -1,4 +1,4 @@
-//! Checks that the keys for processes of workers go together, on every target.
+//! Checks that the keys for worker processes are compatible, on every target.
 
 use std::collections::BTreeMap;
 
@@ -20,14 +20,14 @@ struct Workers<'a> {
     resources: &'a BTreeMap<String, f64>,
 }
 
-/// Places with what is said of each, what is wrong, and what to do.
+/// Paths with a text for each, what is wrong, and what to do.
 struct Finding {
     message: String,
     places: Vec<(FieldPath, &'static str)>,
     help: String,
 }
 
-/// Checks that the keys for processes of workers fit together, and fit the target.
+/// Checks that the keys for worker processes fit each other and the target.
 pub(crate) fn processes_fit(context: &mut Context<'_>) {
     let on_hosts = context.stack.is_on_hosts();
     let mut findings = Vec::new();

@@ -1,6 +1,6 @@
-//! Pools of queued provisioning and of flex-start, as Google's documents advise them. Refusals of the API stand in
-//! [`crate::rules::capacity`]: the acceptance tests of Terraform's provider make such pools on the real service with automatic repair,
-//! without a location policy and without GPUs, so none of this is refused.
+//! Google's recommendations for pools with queued provisioning and flex-start. Settings that the API refuses are in
+//! [`crate::rules::capacity`]: the acceptance tests of Terraform's provider make such pools on the real service with automatic
+//! repair, without a location policy and without GPUs, so none of this is refused.
 
 use crate::rules::Context;
 use crate::rules::queued_workers::queued_workers;
@@ -11,15 +11,15 @@ use kinds::gke::node_pool::Capacity;
 use model::address::{FieldPath, Segment};
 use model::diag::{Code, Diagnostic};
 
-/// Machines of a ProvisioningRequest at most. Source: GKE's guide to the Dynamic Workload Scheduler, "Limitations".
+/// The maximum number of machines of a ProvisioningRequest. Source: GKE's guide to the Dynamic Workload Scheduler, "Limitations".
 const MACHINES: u32 = 1000;
 const DAY: u64 = 86_400;
-/// How long such machines last when nothing else is said. Source: the same guide.
+/// The default lifetime of such machines in seconds. Source: the same guide.
 const WEEK: u64 = 7 * DAY;
-/// Machines that Compute Engine does not sell by flex-start. Source: its page on flex-start VMs.
+/// Prefixes of machine types that are not available with flex-start. Source: its page on flex-start VMs.
 const NOT_BY_FLEX_START: [&str; 2] = ["a4x-", "g4-"];
 
-/// Something that is not as it is advised.
+/// A recommendation that a section does not follow.
 struct Advice {
     /// The key that it is about.
     key: &'static str,
@@ -27,7 +27,7 @@ struct Advice {
     help: String,
 }
 
-/// Pools that wait are as Google's guide has them.
+/// Checks pools that wait for machines against Google's guide.
 pub(crate) fn pools_wait_well(context: &mut Context<'_>) {
     let cluster = context.stack.cluster.as_ref();
     for (path, pool) in context.pools() {
@@ -53,7 +53,7 @@ pub(crate) fn pools_wait_well(context: &mut Context<'_>) {
     }
 }
 
-/// Seconds that machines of a pool last at most: what uses queued ones may say less.
+/// Returns the maximum lifetime of a pool's machines in seconds. Requests for queued machines may have a shorter one.
 fn lasts(context: &Context<'_>, path: &FieldPath, pool: &NodePool, queued: bool) -> u64 {
     let stack = context.stack;
     let own = pool.max_run_duration.as_deref().and_then(seconds).unwrap_or(WEEK);
@@ -162,7 +162,7 @@ fn upgrades(pool: &NodePool, cluster: &Cluster, lasts: u64) -> Vec<Advice> {
     found
 }
 
-/// Pools that GKE makes for work that waits are as its guide has them.
+/// Checks the settings of pools that GKE creates for waiting work against its guide.
 pub(crate) fn made_pools_wait_well(context: &mut Context<'_>) {
     let stack = context.stack;
     let made = stack.cluster.as_ref().and_then(|cluster| Some((cluster, cluster.autoprovisioning.as_ref()?)));
@@ -197,13 +197,13 @@ pub(crate) fn made_pools_wait_well(context: &mut Context<'_>) {
     }
 }
 
-/// Returns true if an exclusion stops upgrades of nodes, at whatever time.
+/// Returns true if any maintenance exclusion prevents upgrades of nodes.
 fn keeps_upgrades_away(maintenance: &Maintenance) -> bool {
     let of_nodes = |scope: Option<ExclusionScope>| !matches!(scope, Some(ExclusionScope::NoMinorUpgrades));
     maintenance.exclusions.values().any(|exclusion| of_nodes(exclusion.scope))
 }
 
-/// Seconds from one maintenance window to the next, at most; `None` for a rule of RFC 5545 that is more than days of a week.
+/// Returns the maximum seconds between two maintenance windows; `None` for a recurrence rule with more than days of the week.
 fn every(maintenance: &Maintenance) -> Option<u64> {
     if maintenance.daily.is_some() {
         return Some(DAY);
@@ -218,7 +218,7 @@ fn every(maintenance: &Maintenance) -> Option<u64> {
     }
 }
 
-/// Days from one of these days of the week to the next, at most.
+/// Returns the maximum number of days between two of these days of the week.
 fn longest_gap(days: &str) -> Option<u64> {
     const WEEK: [&str; 7] = ["MO", "TU", "WE", "TH", "FR", "SA", "SU"];
     let place = |day: &str| WEEK.iter().position(|known| *known == day);

@@ -1,4 +1,4 @@
-//! `capacity = "queued"` of Dask clusters, their groups and Dask jobs: nodes that are requested for all workers at once.
+//! Checks of `capacity = "queued"` of Dask clusters, their groups and Dask jobs: nodes are requested for all workers at once.
 
 use crate::Stack;
 use crate::rules::Context;
@@ -8,23 +8,23 @@ use kinds::section::PodKeys;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 
-/// Workers that nodes are requested for.
+/// Workers for which nodes are requested.
 pub(crate) struct QueuedWorkers<'a> {
     pub section: FieldPath,
-    /// Where their keys stand, and those.
+    /// The path of their keys.
     pub workers: FieldPath,
     pub keys: &'a PodKeys,
     pub count: u32,
-    /// Where the number stands.
+    /// The path of the number of workers.
     pub number: FieldPath,
     pub longest: Option<&'a str>,
     replicas: Replicas,
-    /// Where a queue is named that they would wait in.
+    /// The path of the key `queue`, if they would also wait in a queue.
     queue: Option<FieldPath>,
     is_managed: bool,
 }
 
-/// All of them.
+/// Returns all workers with `capacity`.
 pub(crate) fn queued_workers(stack: &Stack) -> Vec<QueuedWorkers<'_>> {
     let mut all = Vec::new();
     for (key, cluster) in &stack.dask_cluster {
@@ -84,7 +84,8 @@ pub(crate) fn queued_workers(stack: &Stack) -> Vec<QueuedWorkers<'_>> {
     all
 }
 
-/// A request is for a number of workers that the file says, and nothing else lets them wait.
+/// Checks workers with `queued`: the file sets their number, they are not in a queue of Kueue, and the stack manages their
+/// cluster.
 pub(crate) fn workers_can_be_booked(context: &mut Context<'_>) {
     for QueuedWorkers { section, workers, keys, count, number, replicas, queue, is_managed, .. } in
         queued_workers(context.stack)
@@ -134,7 +135,7 @@ pub(crate) fn workers_can_be_booked(context: &mut Context<'_>) {
     durations_have_an_effect(context);
 }
 
-/// `max_run_duration` is about nodes that are requested.
+/// Checks that `max_run_duration` is only set together with `capacity`.
 fn durations_have_an_effect(context: &mut Context<'_>) {
     let stack = context.stack;
     let mut idle: Vec<FieldPath> = Vec::new();

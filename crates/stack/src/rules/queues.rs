@@ -1,51 +1,50 @@
-//! Queues of Kueue, and the work that waits in them.
+//! Checks of Kueue's queues and of the work that waits in them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::rules::anti_affinity::anti_affinity;
 use crate::rules::{Context, counted, names};
 use crate::{DaskCluster, DaskJob, Queue, Replicas, Stack};
-use kinds::gke::node_pool::ForRequests;
+use kinds::gke::node_pool::ServesRequests;
 use kinds::kubernetes::bundle;
 use kinds::kubernetes::kueue::{gang, v1beta1};
 use kinds::kubernetes::provisioning::MAX_NODES;
 use kinds::scope::{KUEUE, PoolFacts};
-use kinds::section::{PodKeys, Role, managed};
+use kinds::section::{PodKeys, PodRole, managed};
 use kinds::short_forms::seconds;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic, listed, nearest};
 use model::quantity::Quantity;
 use model::schema::DASK_GROUP;
 
-/// Seconds that nodes for one request last at most.
-/// Source: "How Dynamic Workload Scheduler works" of GKE's guide.
+/// The maximum lifetime, in seconds, of nodes for a request. Source: "How Dynamic Workload Scheduler works" of GKE's guide.
 const WEEK: u64 = 604_800;
 
-/// Characters of a label's value, as which work names the class of its priority.
+/// The maximum length of a label's value. Work names its priority class in a label.
 const LABEL: usize = 63;
 
 /// Pods of one kind in a gang.
 struct Part<'a> {
-    /// Where their keys stand.
+    /// The path of their keys.
     path: FieldPath,
-    role: Role,
+    role: PodRole,
     count: u32,
     keys: &'a PodKeys,
 }
 
-/// Work that starts whole.
+/// Work that starts as a whole.
 struct Work<'a> {
-    /// Where the key `queue` stands.
+    /// The path of the key `queue`.
     named: FieldPath,
     queue: &'a str,
-    /// The section, as people call it.
+    /// The path of its section.
     section: FieldPath,
-    /// Namespace and name of its gang; Kueue makes up that of a Job.
+    /// Namespace and name of its gang; `None` for a Job, whose Workload Kueue names.
     gang: Option<(&'a str, String)>,
     parts: Vec<Part<'a>>,
 }
 
-/// All work of the stack that waits in queues. Of Dask clusters that others own only groups are made.
+/// Returns all work of the stack that waits in queues. For external Dask clusters, that is only their groups.
 fn work(stack: &Stack) -> Vec<Work<'_>> {
     let mut all = Vec::new();
     for (key, cluster) in &stack.dask_cluster {
@@ -62,7 +61,7 @@ fn work(stack: &Stack) -> Vec<Work<'_>> {
             let Some((named, queue)) = own.or_else(inherited) else { continue };
             let part = Part {
                 path: path.clone(),
-                role: Role::Worker,
+                role: PodRole::Worker,
                 count: group.replicas.most(),
                 keys: &group.keys,
             };
@@ -80,7 +79,8 @@ fn work(stack: &Stack) -> Vec<Work<'_>> {
     for (key, job) in &stack.job {
         let Some(queue) = job.queue.as_deref() else { continue };
         let section = FieldPath::keys(["job", key]);
-        let part = Part { path: section.clone(), role: Role::Job, count: job.at_a_time(), keys: &job.keys };
+        let part =
+            Part { path: section.clone(), role: PodRole::Job, count: job.at_a_time(), keys: &job.keys };
         all.push(Work { named: section.key("queue"), queue, section, gang: None, parts: vec![part] });
     }
     all
@@ -90,19 +90,19 @@ fn own_parts<'a>(section: &FieldPath, cluster: &'a DaskCluster) -> Vec<Part<'a>>
     let DaskCluster { scheduler, worker, .. } = cluster;
     let part = |key: &str, role, count, keys| Part { path: section.key(key), role, count, keys };
     vec![
-        part("scheduler", Role::Scheduler, 1, &scheduler.keys),
-        part("worker", Role::Worker, worker.replicas.most(), &worker.keys),
+        part("scheduler", PodRole::Scheduler, 1, &scheduler.keys),
+        part("worker", PodRole::Worker, worker.replicas.most(), &worker.keys),
     ]
 }
 
-/// The program, and the cluster that is its own or copied.
+/// Returns the parts of a Dask job: its program, and its own or copied cluster.
 fn parts_of_job<'a>(stack: &'a Stack, section: &FieldPath, job: &'a DaskJob) -> Vec<Part<'a>> {
-    let mut parts = vec![Part { path: section.clone(), role: Role::Program, count: 1, keys: &job.keys }];
+    let mut parts = vec![Part { path: section.clone(), role: PodRole::Program, count: 1, keys: &job.keys }];
     let like = job.like.as_ref().and_then(|key| Some((key, stack.dask_cluster.get(key)?)));
     if let Some((key, like)) = like {
         let copied = own_parts(&FieldPath::keys(["dask_cluster", key]), like);
         parts.extend(copied.into_iter().map(|part| match part.role {
-            Role::Worker => Part { count: job.replicas.unwrap_or(part.count), ..part },
+            PodRole::Worker => Part { count: job.replicas.unwrap_or(part.count), ..part },
             _ => part,
         }));
         return parts;
@@ -110,27 +110,27 @@ fn parts_of_job<'a>(stack: &'a Stack, section: &FieldPath, job: &'a DaskJob) -> 
     if let Some(scheduler) = &job.scheduler {
         parts.push(Part {
             path: section.key("scheduler"),
-            role: Role::Scheduler,
+            role: PodRole::Scheduler,
             count: 1,
             keys: &scheduler.keys,
         });
     }
     if let Some(worker) = &job.worker {
         let count = job.replicas.unwrap_or(worker.replicas.most());
-        parts.push(Part { path: section.key("worker"), role: Role::Worker, count, keys: &worker.keys });
+        parts.push(Part { path: section.key("worker"), role: PodRole::Worker, count, keys: &worker.keys });
     }
     parts
 }
 
-/// Work with an annotation that Kueue reads off its pods: what it says, where, and the live name of its queue. Of a Job Kueue
-/// reads those of the Job itself, of which a section has none.
+/// Returns the work with an annotation that Kueue reads from its pods: the value, its path, and the live name of the queue. For a
+/// Job, Kueue reads annotations of the Job itself, which sections do not have.
 pub(crate) fn annotated<'a>(stack: &'a Stack, annotation: &str) -> Vec<(&'a str, FieldPath, &'a str)> {
     let clusters = stack.dask_cluster.iter();
     let whole = clusters.filter_map(|(key, cluster)| {
         Some((FieldPath::keys(["dask_cluster", key]), &cluster.annotations, cluster.queue.as_deref()?))
     });
     let parts = work(stack).into_iter().flat_map(|Work { queue, parts, .. }| {
-        let parts = parts.into_iter().filter(|part| part.role != Role::Job);
+        let parts = parts.into_iter().filter(|part| part.role != PodRole::Job);
         parts.map(move |part| (part.path, &part.keys.annotations, queue))
     });
     let all = whole.chain(parts).filter_map(|(path, annotations, queue)| {
@@ -140,7 +140,7 @@ pub(crate) fn annotated<'a>(stack: &'a Stack, annotation: &str) -> Vec<(&'a str,
     all.collect()
 }
 
-/// Where pods are described that wait until there is room: they are not there all at once.
+/// Returns the paths of pods that wait in queues: they do not run all at once.
 pub(crate) fn waiting(stack: &Stack) -> BTreeSet<FieldPath> {
     let mut places = BTreeSet::new();
     for Work { section, parts, .. } in work(stack) {
@@ -150,7 +150,7 @@ pub(crate) fn waiting(stack: &Stack) -> BTreeSet<FieldPath> {
     places
 }
 
-/// `queue` names a queue of this file, and a file with queues has Kueue.
+/// Checks that `queue` names a queue of this file, and that a file with queues has Kueue.
 pub(crate) fn queues_exist(context: &mut Context<'_>) {
     let stack = context.stack;
     let mut named: BTreeSet<(FieldPath, &str)> = BTreeSet::new();
@@ -185,7 +185,7 @@ pub(crate) fn queues_exist(context: &mut Context<'_>) {
     }
 }
 
-/// A queue hands out what its pools have.
+/// Checks Kueue and its queues: version, keys, and that the pools of a queue have the GPUs in its quota.
 pub(crate) fn queues_can_be(context: &mut Context<'_>) {
     let stack = context.stack;
     if let Some(kueue) = &stack.kueue {
@@ -224,7 +224,7 @@ pub(crate) fn queues_can_be(context: &mut Context<'_>) {
     }
 }
 
-/// Keys that exclude each other or that nothing uses.
+/// Reports keys of a queue that exclude each other or have no effect.
 fn shape(context: &mut Context<'_>, section: &FieldPath, queue: &Queue) {
     if let Some(key) = [("pool", queue.pool.is_some()), ("gpus", queue.gpus.is_some())]
         .into_iter()
@@ -256,14 +256,14 @@ fn shape(context: &mut Context<'_>, section: &FieldPath, queue: &Queue) {
     context.say(finding.help(help));
 }
 
-/// The pools whose nodes a queue hands out.
+/// Returns the pools whose nodes a queue hands out.
 fn served(queue: &Queue) -> impl Iterator<Item = &String> {
     queue.pool.iter().chain(queue.pools.keys())
 }
 
 /// Returns true if nodes of a pool are always created for requests.
 fn is_queued(stack: &Stack, pool: &str) -> bool {
-    stack.node_pool.get(pool).is_some_and(|pool| pool.for_requests() == ForRequests::Always)
+    stack.node_pool.get(pool).is_some_and(|pool| pool.serves_requests() == ServesRequests::Always)
 }
 
 fn quantities(context: &mut Context<'_>, section: &FieldPath, queue: &Queue) {
@@ -291,7 +291,7 @@ fn pool_of(context: &mut Context<'_>, place: &FieldPath, queue: &Queue, name: &s
         context.say(finding.at_value(place.clone(), "no such pool").help(help));
         return;
     };
-    if pool.for_requests() == ForRequests::Perhaps {
+    if pool.serves_requests() == ServesRequests::Perhaps {
         let what = format!(
             "the queue would request nodes of `{name}` before its work starts, and only the last way of the pool's `capacity` \
              takes requests: by the others they fail"
@@ -311,7 +311,7 @@ fn pool_of(context: &mut Context<'_>, place: &FieldPath, queue: &Queue, name: &s
         context.say(finding.help("name a pool with GPUs, or leave `pool` out: `cpu` and `memory` need none"));
         return;
     }
-    let most = facts.gpus * facts.most;
+    let most = facts.gpus * facts.max_nodes;
     let quota = queue.quotas(|_| Some(&facts)).into_iter().find(|(pool, _)| *pool == Some(name));
     if let Some((_, gpus)) = quota.filter(|(_, gpus)| *gpus > most) {
         let what = format!("the queue hands out {gpus} GPUs of `{name}`, which has {most} at most");
@@ -327,7 +327,7 @@ fn pool_of(context: &mut Context<'_>, place: &FieldPath, queue: &Queue, name: &s
     }
 }
 
-/// `priority` names one of the priorities of the queue that the work waits in.
+/// Checks that `priority` is one of the priorities of the queue.
 pub(crate) fn priorities_exist(context: &mut Context<'_>) {
     for (section, priority, queue) in priorities(context.stack) {
         priority_exists(context, section.key("priority"), priority, queue);
@@ -337,7 +337,7 @@ pub(crate) fn priorities_exist(context: &mut Context<'_>) {
     }
 }
 
-/// Work with a priority: its section, the priority, and the queue that it waits in.
+/// Returns the work with a priority: its section, the priority, and its queue.
 fn priorities(stack: &Stack) -> Vec<(FieldPath, &str, Option<&str>)> {
     let mut named: Vec<(FieldPath, &str, Option<&str>)> = Vec::new();
     for (key, cluster) in &stack.dask_cluster {
@@ -399,7 +399,7 @@ fn priorities_make_names(context: &mut Context<'_>, key: &str, queue: &Queue) {
     }
 }
 
-/// Checks that work that starts as a whole has a number from the file, and pods that Kueue can count.
+/// Checks that the file sets the number of pods in a gang, and that Kueue can count them.
 pub(crate) fn gangs_can_start(context: &mut Context<'_>) {
     let work = work(context.stack);
     number_is_the_files(context, &work);
@@ -434,10 +434,10 @@ fn number_is_the_files(context: &mut Context<'_>, work: &[Work<'_>]) {
     }
 }
 
-/// Said once, at the first gang: it is about all of them.
+/// Checks that Kueue is configured for plain Pods. Reports it once, at the first gang.
 fn kueue_takes_pods(context: &mut Context<'_>, work: &[Work<'_>]) {
     let takes_pods = context.stack.kueue.as_ref().and_then(crate::Kueue::takes_pods);
-    let mut gangs = work.iter().filter(|work| work.parts.iter().all(|part| part.role != Role::Job));
+    let mut gangs = work.iter().filter(|work| work.parts.iter().all(|part| part.role != PodRole::Job));
     let Some(first) = gangs.next().filter(|_| takes_pods == Some(false)) else { return };
     let what = "Kueue is not configured to look at Pods: their queue would be ignored, and the cluster start in part";
     let finding =
@@ -449,7 +449,7 @@ fn kueue_takes_pods(context: &mut Context<'_>, work: &[Work<'_>]) {
     ));
 }
 
-/// Of the work for which nodes are requested.
+/// Checks that only one kind of pods requests GPUs in work for which nodes are requested.
 fn one_kind_has_gpus(context: &mut Context<'_>, work: &[Work<'_>]) {
     let stack = context.stack;
     for Work { queue, section, parts, .. } in work {
@@ -493,13 +493,13 @@ fn not_in_a_queue_and_requested(context: &mut Context<'_>) {
     }
 }
 
-/// The label of a queue that makes no gang.
+/// Returns the error for the label of a queue that does not make a gang.
 fn no_gang(place: FieldPath) -> Diagnostic {
     let what = "with the label alone each pod waits by itself: the cluster would start in part";
     Diagnostic::error(Code::CannotBeGang, what).at_value(place, "no gang")
 }
 
-/// Pods belong to the gang of their name: two of one name wait for each other's, and neither starts.
+/// Checks that gangs in a namespace have unique names: two with the same name would count as one, and neither would start.
 pub(crate) fn gangs_have_names_of_their_own(context: &mut Context<'_>) {
     let mut seen: BTreeMap<(&str, String), FieldPath> = BTreeMap::new();
     for Work { section, gang, .. } in work(context.stack) {
@@ -514,7 +514,7 @@ pub(crate) fn gangs_have_names_of_their_own(context: &mut Context<'_>) {
     }
 }
 
-/// The label of a queue without the gang's: each pod is a piece of work of its own.
+/// Reports the label of a queue without that of a gang: each pod would be separate work.
 fn labels_alone(context: &mut Context<'_>) {
     let mut found: Vec<FieldPath> = Vec::new();
     let alone = |labels: &BTreeMap<String, String>| {
@@ -552,7 +552,8 @@ fn asks_for_nodes(stack: &Stack, queue: &str) -> bool {
     stack.queue.get(queue).into_iter().flat_map(served).any(|pool| is_queued(stack, pool))
 }
 
-/// Work for which nodes are made all at once has as many as there can be, and no pods that keep apart.
+/// Checks work for which nodes are created all at once: a request has a maximum of nodes, and its pods must not have
+/// anti-affinity.
 pub(crate) fn work_has_nodes(context: &mut Context<'_>) {
     let stack = context.stack;
     let mut seen: BTreeSet<FieldPath> = BTreeSet::new();
@@ -575,7 +576,7 @@ pub(crate) fn work_has_nodes(context: &mut Context<'_>) {
                 continue;
             };
             let nodes = u64::from(part.count).div_ceil(u64::from(each));
-            let number = if part.role == Role::Worker { "replicas" } else { "gpus" };
+            let number = if part.role == PodRole::Worker { "replicas" } else { "gpus" };
             let (all, _) = needs.entry(name).or_insert((0, part.path.key(number)));
             *all += nodes;
         }
@@ -601,7 +602,7 @@ pub(crate) fn work_has_nodes(context: &mut Context<'_>) {
     }
 }
 
-/// The entries of a gang are computed.
+/// Reports labels and annotations of a gang in the file, as dask-infra computes them.
 fn said_twice(context: &mut Context<'_>) {
     for (key, cluster) in context.stack.dask_cluster.iter().filter(|(_, cluster)| cluster.queue.is_some()) {
         let section = FieldPath::keys(["dask_cluster", key]);
@@ -637,7 +638,7 @@ pub(crate) fn gangs_fit_their_queue(context: &mut Context<'_>) {
     }
 }
 
-/// The GPU quotas of a queue, each of one pool or of any.
+/// The GPU quotas of a queue, each for a pool or for any pool.
 type Quotas<'a> = [(Option<&'a str>, u32)];
 
 /// Returns the quotas that serve work on a pool.
@@ -682,7 +683,7 @@ fn gpus_fit(context: &mut Context<'_>, work: &Work<'_>, queue: &Queue, quotas: &
         );
         let largest = parts.iter().max_by_key(|part| part.count * part.keys.gpus());
         let place = largest.map_or(section.clone(), |part| match part.role {
-            Role::Worker => part.path.key("replicas"),
+            PodRole::Worker => part.path.key("replicas"),
             _ => part.path.key("gpus"),
         });
         let key = if queue.pools.is_empty() { "gpus" } else { "pools" };
@@ -720,7 +721,7 @@ fn never_fits(what: String, place: FieldPath, quota: FieldPath) -> Diagnostic {
     finding.at_value(quota, "handed out here")
 }
 
-/// Objects of guides, in the version that they have.
+/// Reports objects of Kueue in the older API version, which guides use.
 pub(crate) fn objects_are_of_the_newer_version(context: &mut Context<'_>) {
     let stack = context.stack;
     if !stack.kueue.as_ref().is_some_and(crate::Kueue::is_newer) {

@@ -1,9 +1,9 @@
-//! References are read where they stand.
+//! Checks that references are in places where they are resolved.
 
 use crate::rules::Context;
 use model::diag::{Code, Diagnostic};
 
-/// No word that is a reference elsewhere is applied as the text that it is, unless that is allowed with a reason.
+/// Reports references that would be applied as plain text, unless `[allow]` has a reason.
 pub(crate) fn words_are_read(context: &mut Context<'_>) {
     for word in context.words {
         if context.allows(&word.place) {

@@ -1,5 +1,4 @@
-//! Provisioning requests: whose pods they are for, whether they can ever be met, and what Google's guide has that does not
-//! work.
+//! Checks of provisioning requests: their pods, if they can be met, and parts of Google's guide that do not work.
 
 use std::collections::BTreeMap;
 
@@ -11,22 +10,22 @@ use crate::rules::{Context, counted, queues};
 use crate::{Nodes, ProvisioningRequest};
 use kinds::dask::api::COMPONENT_LABEL;
 use kinds::gke::cluster::Cluster;
-use kinds::gke::node_pool::{Capacity, ForRequests};
+use kinds::gke::node_pool::{Capacity, ServesRequests};
 use kinds::kubernetes::bundle::{self, Bundle, Object};
 use kinds::kubernetes::provisioning::{MAX_DURATION_SECONDS, MAX_NODES, QUEUED_CLASS};
 use kinds::kubernetes::request_state::{CLASS_ANNOTATION, CONSUMES};
 use kinds::pod;
 use kinds::scope::POOL_LABEL;
-use kinds::section::{PodKeys, Pods, Role, managed};
+use kinds::section::{PodKeys, PodRole, Pods, managed};
 use kinds::short_forms::seconds;
 use model::address::{FieldPath, Segment};
 use model::diag::{Code, Diagnostic, listed, nearest};
 use model::schema::{AUTOSCALING_GROUP, DASK_GROUP};
 
-/// The label of what Kueue admits.
+/// The label with the LocalQueue of work.
 const QUEUE_LABEL: &str = "kueue.x-k8s.io/queue-name";
 
-/// How annotations of pods began when the guide was written.
+/// The earlier prefix of the pods' annotations, which the guide uses.
 const OLD: &str = "cluster-autoscaler.kubernetes.io/";
 
 /// Labels or annotations.
@@ -35,11 +34,11 @@ type Marks = BTreeMap<String, String>;
 /// A request with the pods that it is for.
 struct Asked<'a> {
     path: FieldPath,
-    /// Where the keys of the pods stand.
+    /// The path of the keys of the pods.
     pods: FieldPath,
     keys: &'a PodKeys,
     count: u32,
-    /// Where the count stands.
+    /// The path of the number of pods.
     number: FieldPath,
 }
 
@@ -50,7 +49,7 @@ fn requests<'a>(
     all.map(|(key, request)| (FieldPath::keys(["provisioning_request", key]), key, request))
 }
 
-/// The requests whose pods are known.
+/// Returns the requests whose pods are known.
 fn asked<'a>(context: &Context<'a>) -> Vec<Asked<'a>> {
     let stack = context.stack;
     let all = requests(context).filter_map(|(path, _, request)| {
@@ -73,7 +72,7 @@ fn asked<'a>(context: &Context<'a>) -> Vec<Asked<'a>> {
     all.chain(queued.filter(|asked| asked.count > 0)).collect()
 }
 
-/// A request is for a job of the file, or describes pods.
+/// Checks that a request names a job of the file or describes pods.
 pub(crate) fn requests_have_pods(context: &mut Context<'_>) {
     let mut taken: Vec<(&String, FieldPath)> = Vec::new();
     for (path, _, request) in requests(context) {
@@ -163,7 +162,7 @@ fn known_job(context: &mut Context<'_>, path: &FieldPath, job: &str, request: &P
     context.say(Diagnostic::error(Code::JobUnknown, message).at_value(place, "").help(help));
 }
 
-/// Nodes of requests come from pools that are for requests.
+/// Checks that a request names a pool that serves requests.
 pub(crate) fn requests_have_a_queued_pool(context: &mut Context<'_>) {
     // Where pools are made by themselves, or are others', nobody here knows which there are.
     let unknown = context.stack.node_pool.is_empty()
@@ -180,10 +179,10 @@ pub(crate) fn requests_have_a_queued_pool(context: &mut Context<'_>) {
         };
         let Some(pool) = context.pool(name) else { continue };
         let section = FieldPath::keys(["node_pool", name]);
-        match pool.for_requests() {
-            ForRequests::Always => continue,
-            ForRequests::Perhaps if !pool.capacity.contains(&Capacity::FlexStart) => continue,
-            ForRequests::Perhaps => {
+        match pool.serves_requests() {
+            ServesRequests::Always => continue,
+            ServesRequests::Perhaps if !pool.capacity.contains(&Capacity::FlexStart) => continue,
+            ServesRequests::Perhaps => {
                 let message = format!(
                     "by flex-start the pool `{name}` gets no nodes for pods that name a request: the autoscaler passes them over"
                 );
@@ -195,8 +194,8 @@ pub(crate) fn requests_have_a_queued_pool(context: &mut Context<'_>) {
                 );
                 continue;
             }
-            ForRequests::Never if !pool.manage.is_managed() && pool.queued.is_none() => continue,
-            ForRequests::Never => {}
+            ServesRequests::Never if !pool.manage.is_managed() && pool.queued.is_none() => continue,
+            ServesRequests::Never => {}
         }
         let message = format!("the pool `{name}` makes no nodes for requests");
         let finding = Diagnostic::error(Code::RequestPool, message)
@@ -208,20 +207,20 @@ pub(crate) fn requests_have_a_queued_pool(context: &mut Context<'_>) {
     }
 }
 
-/// Pods of a queued pool that nothing asks nodes for wait forever.
+/// Reports pods on a queued pool without a request: they would wait forever.
 pub(crate) fn queued_pools_are_asked(context: &mut Context<'_>) {
     copied_workers_are_asked(context);
     let stack = context.stack;
     for pod in context.pods() {
         let Some(name) = &pod.keys.pool else { continue };
-        let Some(pool) = context.pool(name).filter(|_| pod.role != Role::Requested) else { continue };
-        let for_requests = pool.for_requests();
-        if for_requests == ForRequests::Never || is_asked_for(context, &pod) {
+        let Some(pool) = context.pool(name).filter(|_| pod.role != PodRole::Requested) else { continue };
+        let serves_requests = pool.serves_requests();
+        if serves_requests == ServesRequests::Never || is_asked_for(context, &pod) {
             continue;
         }
-        let when = match for_requests {
-            ForRequests::Perhaps => " when the pool is bought by the way \"queued\"",
-            ForRequests::Always | ForRequests::Never => "",
+        let when = match serves_requests {
+            ServesRequests::Perhaps => " when the pool is bought by the way \"queued\"",
+            ServesRequests::Always | ServesRequests::Never => "",
         };
         let message = format!(
             "{} waits for ever{when}: the autoscaler makes nodes of the pool `{name}` for provisioning requests only",
@@ -238,12 +237,12 @@ pub(crate) fn queued_pools_are_asked(context: &mut Context<'_>) {
             continue;
         }
         let help = match pod.role {
-            Role::Job => {
+            PodRole::Job => {
                 let key = stack.job.keys().find(|key| pod.path == FieldPath::keys(["job", key]));
                 let key = key.map_or("NAME", String::as_str);
                 format!("add `[provisioning_request.{key}]` with `job = \"{key}\"`")
             }
-            Role::Worker => {
+            PodRole::Worker => {
                 let section = match keys_of(&pod).as_slice() {
                     [kind, key, "worker"] => format!("{kind}.{key}"),
                     _ => pod.path.to_string(),
@@ -263,7 +262,8 @@ fn keys_of<'p>(pod: &'p Pods<'_>) -> Vec<&'p str> {
     pod.path.segments().iter().filter_map(Segment::key).collect()
 }
 
-/// Workers that a Dask job copies from a cluster: what has the cluster's wait is not copied.
+/// Reports workers on a queued pool that a Dask job copies from a cluster: the job does not copy the cluster's `queue` and
+/// `capacity`.
 fn copied_workers_are_asked(context: &mut Context<'_>) {
     let stack = context.stack;
     let jobs = managed(&stack.dask_job).filter(|(_, job)| job.worker.is_none());
@@ -274,7 +274,7 @@ fn copied_workers_are_asked(context: &mut Context<'_>) {
         };
         let asked = like.worker.keys.annotations.contains_key(CONSUMES);
         let Some(pool) = context.pool(name).filter(|_| !asked) else { continue };
-        if pool.for_requests() == ForRequests::Never {
+        if pool.serves_requests() == ServesRequests::Never {
             continue;
         }
         let section = FieldPath::keys(["dask_job", key]);
@@ -310,7 +310,7 @@ fn is_asked_for(context: &Context<'_>, pod: &Pods<'_>) -> bool {
         || marked(&pod.keys.labels, &pod.keys.annotations)
 }
 
-/// A request can be met: by the pool, and by what GKE makes for one. Source: GKE's guide, "Limitations".
+/// Checks that a request can be met: by its pool, and within GKE's limits. Source: GKE's guide, "Limitations".
 pub(crate) fn requests_can_be_met(context: &mut Context<'_>) {
     for asked in asked(context) {
         anti_affinity(context, asked.keys.pod.as_ref().map(|pod| &pod.0), &asked.pods.key("pod"));
@@ -342,7 +342,7 @@ fn too_large(context: &Context<'_>, asked: Asked<'_>) -> Option<Diagnostic> {
         return None;
     }
     let place = FieldPath::keys(["node_pool", name, "nodes"]);
-    let others = pool.for_requests() == ForRequests::Perhaps;
+    let others = pool.serves_requests() == ServesRequests::Perhaps;
     if others && nodes > u64::from(at_first) && nodes <= u64::from(max) {
         let finding = finding(format!(
             ", and the pool `{name}` has {at_first} when it is not bought by the way \"queued\": the autoscaler adds none for \
@@ -359,7 +359,7 @@ fn too_large(context: &Context<'_>, asked: Asked<'_>) -> Option<Diagnostic> {
     })
 }
 
-/// How long jobs and nodes last.
+/// Checks the durations of jobs and nodes.
 pub(crate) fn durations_are_durations(context: &mut Context<'_>) {
     let stack = context.stack;
     let jobs = stack.job.iter().map(|(key, job)| {
@@ -387,7 +387,7 @@ pub(crate) fn durations_are_durations(context: &mut Context<'_>) {
     }
 }
 
-/// Labels that the operator sets have no effect, and annotations of the guide's time are read by nobody.
+/// Reports labels that the operator overwrites, and old annotations that have no effect.
 pub(crate) fn marks_have_an_effect(context: &mut Context<'_>) {
     for pod in context.pods() {
         for key in pod.keys.labels.keys().filter(|_| pod.role.is_dask()) {
@@ -442,7 +442,7 @@ fn old_annotation(context: &mut Context<'_>, annotations: &FieldPath, key: &str)
     context.say(finding.help(format!("write `{new}`")));
 }
 
-/// Manifests of requests, and of the pods that use them, as Google's guide has them.
+/// Checks requests in manifests, and the pods that use them, for errors in Google's guide.
 pub(crate) fn manifests_of_requests_work(context: &mut Context<'_>) {
     let bundles = context.stack.bundles();
     for object in bundle::objects(&bundles) {
@@ -494,7 +494,7 @@ fn request_works(context: &mut Context<'_>, object: &Object<'_>, origin: &FieldP
     nodes_last(context, &spec["parameters"]["maxRunDurationSeconds"], place);
 }
 
-/// Nodes of a request last for a number of seconds that GKE takes.
+/// Checks that the lifetime of a request's nodes is a number of seconds that GKE accepts.
 pub(crate) fn nodes_last(context: &mut Context<'_>, longest: &Value, place: FieldPath) {
     let Some(text) = longest.as_str() else { return };
     let (message, help) = match text.parse::<u64>() {
@@ -508,7 +508,7 @@ pub(crate) fn nodes_last(context: &mut Context<'_>, longest: &Value, place: Fiel
     context.say(Diagnostic::error(Code::RequestManifest, message).at_value(place, "").help(help));
 }
 
-/// The number of pods of a manifest's request can be met.
+/// Checks that the number of pods in a manifest's request can be met.
 fn sets_can_be_met(
     context: &mut Context<'_>,
     request: &Object<'_>,
@@ -557,7 +557,7 @@ fn sets_can_be_met(
     }
 }
 
-/// Old annotations of pods, wherever a pod is described.
+/// Reports old annotations of pods, at every pod template.
 fn old_annotations(context: &mut Context<'_>, value: &Value, path: &FieldPath) {
     match value {
         Value::Object(table) => {

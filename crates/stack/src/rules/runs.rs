@@ -1,4 +1,5 @@
-//! How long nodes last that Kueue requests: the configuration of a queue's check says it, or the work itself by an annotation.
+//! Checks of the lifetime of nodes that Kueue requests. It is set by the configuration of a queue's check or by an annotation of
+//! the work.
 
 use crate::rules::requests::nodes_last;
 use crate::rules::{Context, queues};
@@ -10,21 +11,21 @@ use kinds::short_forms::seconds;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 
-/// Kueue makes a parameter of its requests of what stands behind the slash. Source: "ProvisioningRequest" of Kueue's
-/// documentation of admission checks.
+/// The annotation with the lifetime. Kueue turns the part after the slash into a parameter of its requests. Source:
+/// "ProvisioningRequest" of Kueue's documentation of admission checks.
 const RUN: &str = "provreq.kueue.x-k8s.io/maxRunDurationSeconds";
 
-/// Work that says how long its nodes last.
+/// Work that sets the lifetime of its nodes.
 struct Said {
     seconds: String,
     place: FieldPath,
-    /// That of an object; a section's work waits in a queue of the file.
+    /// The namespace of an object; `None` for the work of a section, whose queue is in the file.
     namespace: Option<String>,
     /// The LocalQueue that it waits in.
     queue: String,
 }
 
-/// A parameter of a request has one source: of two values Kueue 0.15.0 makes requests and deletes them without end (seen).
+/// Checks that the lifetime is set only once: with two values, Kueue 0.15.0 endlessly creates and deletes requests (seen).
 pub(crate) fn runs_are_said_once(context: &mut Context<'_>) {
     let bundles = context.stack.bundles();
     let objects: Vec<Object<'_>> = bundle::objects(&bundles).collect();

@@ -1,4 +1,4 @@
-//! Secrets are named, not written out: what stands in the file stands in plans, in the cluster and in terminals.
+//! Checks that secrets are references instead of plain text: text in the file is also in plans, in the cluster and in terminals.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use crate::rules::manifests::given_pods;
 use crate::rules::names::is_variable;
 use crate::{SecretKey, Variable};
 use kinds::kubernetes::{bundle, endpoint};
-use kinds::section::Role;
+use kinds::section::PodRole;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
-use model::secrets::env_values::VARIABLE;
+use model::secrets::env_values::ENV_PREFIX;
 use model::secrets::{follows_flag, has_secret_shape, is_literal, redacted};
 
-/// How a secret comes to where it is needed.
+/// Ways to pass a secret to the place that needs it.
 #[derive(Clone, Copy)]
 enum Remedy {
     /// A variable of a section.
@@ -25,23 +25,23 @@ enum Remedy {
     Argument,
     /// A chart's value.
     Value,
-    /// A place that takes no reference.
+    /// A place that does not accept a reference.
     Elsewhere,
 }
 
-/// A secret that is written out.
+/// A secret in plain text.
 struct Literal {
     /// The address that allows it: `dask_cluster.rapids.worker.env.HF_TOKEN`, `manifest.db.env.DB_PASSWORD`.
     address: FieldPath,
-    /// Where it stands.
+    /// Its path.
     place: FieldPath,
     name: String,
     why: &'static str,
     remedy: Remedy,
 }
 
-/// No variable, argument, annotation or chart's value is a secret by its name, its shape, or the variable that it came
-/// from, unless it is allowed with a reason.
+/// Reports variables, arguments, annotations and chart values that are secrets by their name, their shape, or the variable that
+/// they come from, unless `[allow]` has a reason.
 pub(crate) fn secrets_are_named(context: &mut Context<'_>) {
     let mut look = Look { context, section: FieldPath::root(), found: Vec::new(), taken: Vec::new() };
     look.sections();
@@ -108,7 +108,7 @@ fn refused(Literal { address, place, name, why, remedy }: &Literal) -> Diagnosti
         .help(format!("{remedy}; if it may be public, allow it: `[allow.literal_secrets]` `{key} = \"why\"`"))
 }
 
-/// An address as a key of TOML.
+/// Returns an address as a TOML key.
 pub(crate) fn quoted(address: &FieldPath) -> String {
     let address = address.to_string();
     if address.contains(['"', '\\']) { format!("'{address}'") } else { format!("\"{address}\"") }
@@ -118,12 +118,12 @@ struct Look<'a, 'c> {
     context: &'a Context<'c>,
     section: FieldPath,
     found: Vec<Literal>,
-    /// Values of charts that would be taken from the environment.
+    /// Paths of chart values that come from environment variables.
     taken: Vec<FieldPath>,
 }
 
 impl Look<'_, '_> {
-    /// Why a text that stands under a name is a secret, if it is.
+    /// Returns why a text under a name is a secret; `None` if it is none.
     fn why(&self, name: &str, text: &str) -> Option<&'static str> {
         if is_literal(name, text) {
             Some("is named like a secret")
@@ -143,13 +143,13 @@ impl Look<'_, '_> {
         }
     }
 
-    /// Keys of the stack's own sections.
+    /// Checks keys of the stack's own sections.
     fn sections(&mut self) {
         for pod in self.context.pods() {
             let texts = pod.keys.env.iter().filter_map(|(name, value)| Some((name, value.text()?)));
             for (name, text) in texts {
                 // Said by the rule of notebooks.
-                if pod.role == Role::Notebook && name == endpoint::PASSWORD {
+                if pod.role == PodRole::Notebook && name == endpoint::PASSWORD {
                     continue;
                 }
                 let place = pod.path.key("env").key(name);
@@ -187,7 +187,7 @@ impl Look<'_, '_> {
         }
     }
 
-    /// Objects that users wrote. Those of charts are what their values make of them.
+    /// Checks objects that users wrote. Objects of charts follow from chart values.
     fn objects(&mut self) {
         for object in
             bundle::objects(&self.context.stack.bundles()).filter(|object| !object.bundle.is_chart())
@@ -208,7 +208,7 @@ impl Look<'_, '_> {
         }
     }
 
-    /// Variables, arguments and annotations, wherever they are.
+    /// Checks variables, arguments and annotations anywhere in a tree.
     fn tree(&mut self, value: &Value, path: &FieldPath) {
         match value {
             Value::Object(table) => {
@@ -275,7 +275,7 @@ impl Look<'_, '_> {
         }
     }
 
-    /// Values of charts.
+    /// Checks chart values.
     fn values(&mut self) {
         let stack = self.context.stack;
         let releases = stack.helm_release.iter();
@@ -304,7 +304,7 @@ impl Look<'_, '_> {
         match value {
             Value::Object(table) => {
                 let variable = table.get("secret").and_then(Value::as_str).filter(|_| table.len() == 1);
-                if variable.is_some_and(|text| text.starts_with(VARIABLE)) {
+                if variable.is_some_and(|text| text.starts_with(ENV_PREFIX)) {
                     self.taken.push(place.clone());
                 }
                 for (key, value) in table {
@@ -359,7 +359,7 @@ fn wrong_names(place: &FieldPath, SecretKey { secret, key }: &SecretKey) -> Vec<
     let bad = |field: &str, message: String, help: &str| {
         Diagnostic::error(Code::BadName, message).at_value(place.key(field), "").help(help)
     };
-    if let Some(variable) = secret.strip_prefix(VARIABLE) {
+    if let Some(variable) = secret.strip_prefix(ENV_PREFIX) {
         let named = (!is_variable(variable)).then(|| {
             let what = format!("`{variable}` cannot be the name of an environment variable");
             bad(

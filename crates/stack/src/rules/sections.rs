@@ -1,4 +1,4 @@
-//! Sections that belong together, and references between them.
+//! Checks of sections that belong together, and of references between sections.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use kinds::scope::{DASK_OPERATOR, KUEUE};
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic, listed, nearest};
 
-/// `[gke]`, `[kubernetes]`, `[local]`, `[ssh]` or `[slurm]`, one of them.
+/// Checks that the file has exactly one of `[gke]`, `[kubernetes]`, `[local]`, `[ssh]` and `[slurm]`.
 pub(crate) fn one_target(context: &mut Context<'_>) {
     let all = targets(context.stack);
     let path = |name: &str| FieldPath::keys([name]);
@@ -39,7 +39,7 @@ pub(crate) fn one_target(context: &mut Context<'_>) {
     }
 }
 
-/// The sections that say where a stack acts, and whether it has them.
+/// Returns the sections that define a target, each with true if the stack has it.
 fn targets(stack: &Stack) -> [(&'static str, bool); 5] {
     [
         ("gke", stack.gke.is_some()),
@@ -54,7 +54,7 @@ pub(crate) fn has_two_targets(stack: &Stack) -> bool {
     targets(stack).iter().filter(|(_, there)| *there).count() > 1
 }
 
-/// GKE's sections need each other.
+/// Checks that the sections of GKE are complete.
 pub(crate) fn sections_have_what_they_need(context: &mut Context<'_>) {
     let stack = context.stack;
     // That these sections are not for hosts is said by itself.
@@ -103,7 +103,7 @@ fn top_is(path: &FieldPath, section: &str) -> bool {
     FieldPath::keys([section]).contains(path)
 }
 
-/// `depends_on` names sections of this file.
+/// Checks that `depends_on` names sections of this file.
 pub(crate) fn dependencies_exist(context: &mut Context<'_>) {
     let all = context.stack.sections();
     let sections: BTreeSet<String> = all.iter().map(|placed| placed.path.to_string()).collect();
@@ -145,7 +145,7 @@ fn dependency(
     }
 }
 
-/// `pool` and `prefer_pool` name node pools of this file.
+/// Checks that `pool` and `prefer_pool` name node pools of this file.
 pub(crate) fn pools_exist(context: &mut Context<'_>) {
     let mut references: Vec<(FieldPath, &str)> = Vec::new();
     for pod in context.pods() {
@@ -191,7 +191,7 @@ pub(crate) fn pools_exist(context: &mut Context<'_>) {
     }
 }
 
-/// A namespace that is used is `default` or a section.
+/// Checks that a namespace is `default` or has a section.
 pub(crate) fn namespaces_are_declared(context: &mut Context<'_>) {
     let stack = context.stack;
     let mut declared: BTreeSet<&str> =

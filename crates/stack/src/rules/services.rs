@@ -1,4 +1,5 @@
-//! Services of schedulers: they lead to the scheduler, by ports that the operator finds, and not from the internet.
+//! Checks of schedulers' Services: they lead to the scheduler, by ports that the operator finds, and are not reachable from the
+//! internet.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +14,10 @@ use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 use model::schema::{self, ProblemKind};
 
-/// The ports that the operator looks up, and what they lead to.
+/// The names of the ports that the operator looks up.
 const PORTS: [&str; 2] = ["tcp-comm", "http-dashboard"];
 
-/// The Service of a scheduler as somebody wrote it.
+/// The Service of a scheduler that a user wrote.
 struct Written<'a> {
     service: &'a Value,
     /// Its place.
@@ -29,7 +30,7 @@ struct Written<'a> {
     pod_ports: Vec<&'a str>,
 }
 
-/// The Service of a Dask cluster leads to its scheduler, with ports by the names that the operator looks up.
+/// Checks that the Service of a Dask cluster selects its scheduler, and has the port names that the operator looks up.
 pub(crate) fn services_lead_to_schedulers(context: &mut Context<'_>) {
     let stack = context.stack;
     for (key, cluster) in &stack.dask_cluster {
@@ -180,7 +181,7 @@ fn ports(context: &mut Context<'_>, Written { service, path, cluster, pod_ports,
     }
 }
 
-/// A scheduler that the internet reaches runs anyone's code.
+/// Warns of schedulers that are reachable from the internet: anyone can run code on them.
 pub(crate) fn schedulers_are_not_public(context: &mut Context<'_>) {
     let what = "anyone who can reach this scheduler can run code in the cluster, and it is on the internet";
     let stack = context.stack;
@@ -222,7 +223,7 @@ pub(crate) fn schedulers_are_not_public(context: &mut Context<'_>) {
     }
 }
 
-/// A NetworkPolicy that nothing enforces, and a service whose clients it keeps out.
+/// Reports a NetworkPolicy that nothing enforces, and a Service whose clients it blocks.
 pub(crate) fn policies_are_followed(context: &mut Context<'_>) {
     let stack = context.stack;
     if stack.is_on_hosts() {
@@ -259,8 +260,8 @@ pub(crate) fn policies_are_followed(context: &mut Context<'_>) {
     }
 }
 
-/// Returns true if GKE enforces NetworkPolicies in a cluster, as far as its section says, and for an unmanaged one. What
-/// `networkConfig` or `networkPolicy` under `api` hold is not looked at: they count as enforcing.
+/// Returns true if GKE enforces NetworkPolicies in a cluster, or may do so: an external cluster, and `networkConfig` or
+/// `networkPolicy` under `api`, count as enforcing.
 fn enforces_policies(cluster: &Cluster) -> bool {
     let says = |field: &str| cluster.api.contains_key(field);
     !cluster.manage.is_managed()

@@ -1,4 +1,4 @@
-//! Checks of what a stack of `[slurm]` asks of SLURM.
+//! Checks of SLURM options.
 
 use crate::rules::Context;
 use crate::rules::ssh_hosts::{host_is_plain, is_host_name};
@@ -6,7 +6,7 @@ use kinds::slurm::{SlurmKeys, minutes};
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 
-/// Options of sbatch that are given by other keys or written here, and what to use instead.
+/// Options of sbatch that other keys or dask-infra itself set, and what to use instead.
 const OWN: &[(&[&str], &str)] = &[
     (&["-p", "--partition"], "use `partition`"),
     (&["-A", "--account"], "use `account`"),
@@ -50,7 +50,7 @@ const OWN: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Checks that settings for SLURM can be written into a script, and mean nothing else there.
+/// Checks that SLURM options can be written into a script without changing its meaning.
 pub(crate) fn terms_are_sound(context: &mut Context<'_>) {
     let stack = context.stack;
     let mut all: Vec<(FieldPath, &SlurmKeys)> = Vec::new();
@@ -89,8 +89,8 @@ pub(crate) fn terms_are_sound(context: &mut Context<'_>) {
     }
 }
 
-/// GPUs that only SLURM hears of are paid for by workers that do not use them; which ones the workers of `gpus` get can be
-/// said with `--gres`, the last of which counts. Source: sbatch(1).
+/// Refuses directives that request GPUs for workers without `gpus`: the workers would not use the GPUs. For workers with `gpus`,
+/// `--gres` may select the GPUs; the last one counts. Source: sbatch(1).
 fn gpus_are_used(context: &mut Context<'_>) {
     let stack = context.stack;
     let mut all = Vec::new();
@@ -124,7 +124,7 @@ fn asks_for_gpus(directive: &str) -> bool {
     value.is_some_and(|value| value.split(',').any(|one| one == "gpu" || one.starts_with("gpu:")))
 }
 
-/// One node, whose name is no option of ssh.
+/// Checks that the login node is a single host, whose name is not an option of ssh.
 fn login_is_a_host(context: &mut Context<'_>) {
     let Some(login) = context.stack.slurm.as_ref().and_then(|slurm| slurm.login.as_ref()) else { return };
     let place = FieldPath::keys(["slurm", "login"]);

@@ -1,4 +1,4 @@
-//! How hosts are reached: names, addresses, users and keys that `ssh` is given.
+//! Checks of the names, addresses, users and keys that `ssh` gets.
 
 use std::net::IpAddr;
 
@@ -7,11 +7,11 @@ use crate::rules::Context;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 
-/// A key, its value, what fits there, and that in words.
+/// A key, its value, a test for valid values, and a description of them.
 type Row<'a> = (&'a str, &'a Option<String>, fn(&str) -> bool, &'a str);
 
-/// Checks that what `ssh` and its `ProxyCommand` are given holds nothing that a shell reads otherwise. Older ones put it into commands as it is
-/// (CVE-2023-51385).
+/// Checks that the arguments of `ssh` and its `ProxyCommand` contain no shell syntax. Older versions insert them into commands
+/// unquoted (CVE-2023-51385).
 pub(crate) fn host_is_plain(context: &mut Context<'_>, place: &FieldPath, host: &SshHost) {
     let is_address = |text: &str| is_host_name(text) || text.parse::<IpAddr>().is_ok();
     let rows: [Row<'_>; 3] = [

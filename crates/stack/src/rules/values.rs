@@ -1,4 +1,4 @@
-//! Values of GKE's sections that are text in a form of their own.
+//! Checks of text values with a special format in GKE's sections.
 
 use std::net::IpAddr;
 
@@ -10,14 +10,14 @@ use kinds::gke::cluster::{Cluster, Maintenance};
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic, listed, nearest};
 
-/// How a value is written.
+/// Formats of values.
 #[derive(Clone, Copy)]
 enum Form {
     Network,
     TimeOfDay,
     Instant,
     Recurrence,
-    /// Of Pods and Services: a network, its size alone, or the name of a secondary range.
+    /// A range of Pods or Services: a network, only its size, or the name of a secondary range.
     Range,
     Version,
     Tag,
@@ -75,7 +75,7 @@ impl Form {
     }
 }
 
-/// Of two digits, as `03`.
+/// Parses two digits, such as `03`.
 fn two_digits(text: &str) -> Option<u8> {
     text.parse().ok().filter(|_| text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit()))
 }
@@ -91,7 +91,7 @@ fn is_network(text: &str) -> bool {
     })
 }
 
-/// A rule that says how often, in parts of a name and a value. GKE checks the parts.
+/// Returns true for the form of a recurrence rule: parts with a name and a value. GKE checks the parts.
 fn recurs(text: &str) -> bool {
     const OFTEN: [&str; 4] = ["DAILY", "WEEKLY", "MONTHLY", "YEARLY"];
     let text = text.trim_start_matches("RRULE:").to_ascii_uppercase();
@@ -100,7 +100,7 @@ fn recurs(text: &str) -> bool {
     parts.is_some_and(|parts| parts.iter().any(says) && parts.iter().all(|(_, value)| !value.is_empty()))
 }
 
-/// `latest`, or two or three numbers with a patch of GKE's: `1.33.2-gke.1240000`.
+/// Returns true for `latest`, or a version of two or three numbers, which may have GKE's patch: `1.33.2-gke.1240000`.
 fn is_version(text: &str) -> bool {
     let (numbers, patch) = match text.split_once("-gke.") {
         Some((numbers, patch)) => (numbers, Some(patch)),
@@ -113,7 +113,7 @@ fn is_version(text: &str) -> bool {
     matches!(text, "latest" | "-") || is_long && parts.into_iter().chain(patch).all(is_number)
 }
 
-/// Values that GKE would refuse, some of them after minutes.
+/// Reports values that GKE would refuse, some of them after minutes.
 pub(crate) fn values_have_their_form(context: &mut Context<'_>) {
     let mut given: Vec<Given<'_>> = Vec::new();
     if let Some(cluster) = &context.stack.cluster {
@@ -130,10 +130,10 @@ pub(crate) fn values_have_their_form(context: &mut Context<'_>) {
     }
 }
 
-/// A value with its place.
+/// A value with its path and format.
 type Given<'a> = (FieldPath, &'a str, Form);
 
-/// Adds those of some keys of a section that it says.
+/// Adds the values of some keys, as far as the section sets them.
 fn said<'a, const N: usize>(
     section: &FieldPath,
     texts: [(&str, &'a Option<String>, Form); N],
@@ -180,7 +180,7 @@ fn of_maintenance<'a>(maintenance: &'a Maintenance, section: &FieldPath, given: 
     }
 }
 
-/// A time ends after it begins.
+/// Checks that the end of a time range is after its start.
 pub(crate) fn times_are_in_order(context: &mut Context<'_>) {
     let Some(maintenance) = context.stack.cluster.as_ref().and_then(|it| it.maintenance.as_ref()) else {
         return;
@@ -199,7 +199,7 @@ pub(crate) fn times_are_in_order(context: &mut Context<'_>) {
     }
 }
 
-/// Source: the reference of GKE's `NodeConfig`, and Compute Engine's list of disks.
+/// Known disk types. Source: the reference of GKE's `NodeConfig`, and Compute Engine's list of disks.
 const DISKS: [&str; 8] = [
     "pd-standard",
     "pd-balanced",
@@ -210,7 +210,8 @@ const DISKS: [&str; 8] = [
     "hyperdisk-ml",
     "hyperdisk-throughput",
 ];
-/// Source: <https://cloud.google.com/kubernetes-engine/docs/concepts/node-images>, and those before containerd.
+/// Known node images. Source: <https://cloud.google.com/kubernetes-engine/docs/concepts/node-images>, and those before
+/// containerd.
 const IMAGES: [&str; 8] = [
     "cos_containerd",
     "ubuntu_containerd",
@@ -222,7 +223,7 @@ const IMAGES: [&str; 8] = [
     "windows_sac",
 ];
 
-/// Unknown disks and images may be new ones.
+/// Warns of unknown disk types and node images, which may be new ones.
 pub(crate) fn words_are_known(context: &mut Context<'_>) {
     for (path, pool) in context.pools() {
         let disk = ("disk_type", pool.disk_type.as_deref(), "boot disk type", &DISKS);

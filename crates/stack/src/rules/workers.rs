@@ -1,4 +1,4 @@
-//! Workers of Dask clusters: who writes their number, and how their groups are called.
+//! Checks of the workers of Dask clusters: the owner of their number, and the names of their groups.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::{Replicas, ReplicasTable};
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 
-/// A number has one writer, and bounds are in order.
+/// Checks that a number of workers has a single owner, and that bounds are in order.
 pub(crate) fn numbers_have_one_writer(context: &mut Context<'_>) {
     let on_hosts = context.stack.is_on_hosts();
     for (place, replicas, scalable) in context.replicas() {
@@ -51,8 +51,9 @@ pub(crate) fn numbers_have_one_writer(context: &mut Context<'_>) {
     }
 }
 
-/// Workers that the operator's autoscaler retires are one process each. Source: dask-kubernetes, `daskautoscaler_adapt` and
-/// issue 521: it retires by the names of Pods, and processes of `--nworkers` have a number behind theirs.
+/// Checks that workers which the operator's autoscaler retires are a single process each. Source: dask-kubernetes,
+/// `daskautoscaler_adapt` and issue 521: it retires workers by the names of Pods, but with `--nworkers` the names of processes
+/// have a suffix.
 pub(crate) fn retired_workers_are_single(context: &mut Context<'_>) {
     if context.stack.is_on_hosts() {
         return;
@@ -81,7 +82,7 @@ pub(crate) fn retired_workers_are_single(context: &mut Context<'_>) {
     }
 }
 
-/// `-worker-` and ten digits fit behind it into 63 characters.
+/// The maximum length of a group's name to which the operator appends `-worker-` and ten digits, within 63 characters.
 const LONG_GROUP_NAME: usize = 45;
 
 /// The operator calls a cluster's own group `default`, and puts names of groups into names and labels of workers.

@@ -1,8 +1,8 @@
-//! Connections that stand: a note for each in a folder of the user, so that a second `connect` finds the first, and the process
-//! that goes on in the background.
+//! Open connections: each has a note in a folder of the user, so that a second `connect` finds the first one. Also the process
+//! that continues in the background.
 //!
-//! Nothing of it lies in the stack's folder, which may come from somebody else. A note says which process holds which ports and nothing
-//! else, and is believed when that process runs, is the user's, and listens on these ports.
+//! The notes are not in the stack's folder, which may come from somebody else. A note only says which process holds which ports.
+//! It is trusted only if that process runs, belongs to the user, and listens on these ports.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -24,10 +24,10 @@ use model::diag::{Code, Diagnostic};
 /// The option of the process in the background.
 pub const DETACHED: &str = "--detached";
 
-/// A note is shorter.
+/// The maximum size of a note in bytes.
 const LARGEST: u64 = 4096;
 
-/// How a line of `/proc/net/tcp` names the state of a socket that listens. Source: proc(5), `enum` in `include/net/tcp_states.h`.
+/// The state of a listening socket in `/proc/net/tcp`. Source: proc(5), `enum` in `include/net/tcp_states.h`.
 const LISTENS: &str = "0A";
 
 /// A note of an open connection, for other commands.
@@ -35,9 +35,9 @@ const LISTENS: &str = "0A";
 #[serde(deny_unknown_fields)]
 pub struct ConnectionNote {
     pub pid: u32,
-    /// Tells the process from a later one of the same number.
+    /// Distinguishes the process from a later one with the same ID.
     process: Option<String>,
-    /// Local ports that it holds, in the order of what they are for.
+    /// The local ports that the process holds, in the order of their roles.
     pub ports: Vec<u16>,
 }
 
@@ -89,7 +89,8 @@ fn listening_ports(pid: u32) -> BTreeSet<u16> {
 pub struct ConnectionNotes(PathBuf);
 
 impl ConnectionNotes {
-    /// Returns the folder for them: that of the session where there is one, else the user's state.
+    /// Returns the folder for notes and logs: the runtime folder of the session if there is one, otherwise the user's state
+    /// folder.
     ///
     /// # Errors
     /// Why no folder can be used.
@@ -172,10 +173,10 @@ impl Drop for NoteGuard {
     }
 }
 
-/// Starts this very command again in the background and waits until it is connected.
+/// Starts the same command again in the background, and waits until it is connected.
 ///
 /// # Errors
-/// It cannot be started. Its own message when it fails is in the second value, with its exit code.
+/// The process cannot be started. If it starts and then fails, the inner error has its message and exit code.
 pub fn run_detached(of: &Connected, stack: &Path) -> Result<Result<Connected, (Exit, String)>, Diagnostic> {
     let fails = |what: String| {
         Diagnostic::error(Code::CannotWrite, what).help("`connect` without `--background` needs no file")

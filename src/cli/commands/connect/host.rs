@@ -1,4 +1,4 @@
-//! A scheduler on a host: it listens there already, so nothing is forwarded.
+//! Connects to a scheduler on a host. It already listens there, so nothing is forwarded.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::cli::session::Link;
 use crate::cli::settings::Failure;
 use crate::report::connect::Connected;
 use kinds::hosts::api;
-use kinds::hosts::cluster::{JOB, TLS};
+use kinds::hosts::cluster::{SLURM_FIELD, TLS};
 use live::dask::is_version;
 use live::hosts::{CERTIFICATES, keep_for_clients};
 use live::{ErrorClass, LiveApi as _, Request};
@@ -18,7 +18,7 @@ use model::shell::{ShellLine, python_string, quoted};
 use model::versions::Versions;
 
 impl ConnectRun<'_> {
-    /// Says where it listens.
+    /// Prints where the scheduler listens.
     pub(crate) fn on_host(&self) -> Result<Exit, Failure> {
         if self.args.port.is_some() || self.args.dashboard_port.is_some() {
             let what = "a scheduler on a host has the ports of the stack file";
@@ -76,7 +76,7 @@ impl ConnectRun<'_> {
         let terms = &live["spec"]["scheduler"];
         let on = text(&terms["on"]);
         // A scheduler that is a job is on a node behind the login node.
-        let is_job = terms.get(JOB).is_some();
+        let is_job = terms.get(SLURM_FIELD).is_some();
         let by = |host: &&Host| match &on {
             Some(on) => host.name == *on,
             None => is_job && matches!(host.connection, HostConnection::Ssh { .. }),
@@ -105,7 +105,7 @@ impl ConnectRun<'_> {
         })
     }
 
-    /// Copies the certificates to this machine where its scheduler is on another one.
+    /// Copies the certificates to this machine if the scheduler runs on another one.
     async fn security(&self, link: &Link, home: Option<&Host>) -> Result<Value, Failure> {
         let service = &self.endpoint.service;
         let request = Request::get(Api::Kubernetes, format!("{}/{CERTIFICATES}", service.path()));
@@ -142,7 +142,7 @@ fn python(client: &str, security: Option<&Value>) -> String {
     format!("Client({client}, security=Security({}))", options.collect::<Vec<_>>().join(", "))
 }
 
-/// Forwards the ports of a scheduler, as its own host reaches them.
+/// Returns the `ssh` command that forwards the ports of a scheduler from its host.
 fn forward(host: &Host, scheduler: &Value) -> Option<String> {
     let at = host_address::host(scheduler["host"].as_str()?)?;
     let mut line = ShellLine::of("ssh").words(["-N"]);
@@ -164,7 +164,7 @@ fn forward(host: &Host, scheduler: &Value) -> Option<String> {
     Some(line.words([host.address()]).to_string())
 }
 
-/// Returns the command that starts the environment's Python there: a command for a container, else a path.
+/// Returns how to start the environment's Python on the host: a command for a container, otherwise a path.
 fn interpreter(environment: &Value) -> Option<String> {
     match &environment["run"] {
         Value::String(run) => ShellLine::read(run).map(|line| line.to_string()),

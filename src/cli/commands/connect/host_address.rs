@@ -1,4 +1,4 @@
-//! Addresses that a host said, parsed and written again: what is printed to be pasted holds nothing else.
+//! Addresses reported by a host, parsed and formatted again, so that text printed for pasting contains nothing else.
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -1,4 +1,4 @@
-//! The Python of this machine, which the line that `connect` prints is for: whether it fits the scheduler.
+//! Checks whether this machine's Python, which the line printed by `connect` is for, is compatible with the scheduler.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -8,13 +8,14 @@ use tokio::process::Command;
 use model::shell::ShellLine;
 use model::versions::{PROGRAM, Versions, skew};
 
-/// It only looks at what is installed.
+/// The timeout of Python, which only lists installed packages.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The one that a shell finds; in an environment of venv or conda it is that one's.
+/// The Python that a shell finds: in an active venv or conda environment, the Python of that environment.
 const PYTHON: &str = "python3";
 
-/// Returns why it cannot send work to a scheduler of these versions, and the cure; `None` when it can, and where there is none.
+/// Returns why this machine's Python cannot send work to a scheduler of these versions, and the fix. `None` if it can, or if
+/// there is no Python.
 pub async fn version_mismatch(scheduler: &Versions) -> Option<String> {
     if scheduler.is_empty() {
         return None;

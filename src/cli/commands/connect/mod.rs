@@ -96,7 +96,7 @@ pub fn connect(settings: &Settings, args: &Args) -> Exit {
     })
 }
 
-/// Returns everything of the stack that can be connected to, under the name of its section where that is enough.
+/// Returns everything in the stack that can be connected to, named by its section if that is unique.
 fn endpoints(session: &Session) -> Vec<(Address, Endpoint, &Resource)> {
     let all = || {
         session
@@ -183,7 +183,7 @@ struct Reached {
 }
 
 impl ConnectRun<'_> {
-    /// Returns the open connection to this address, unless this one is to have other ports.
+    /// Returns the open connection to this address, unless other ports are requested.
     async fn existing(&self) -> Option<Connected> {
         let note = ConnectionNotes::open().ok()?.find(&self.named(), &self.settings.stack)?;
         let wanted = [self.args.port, self.args.dashboard_port];
@@ -273,8 +273,8 @@ impl ConnectRun<'_> {
         Ok(Exit::Done)
     }
 
-    /// Finds the pod, and connects to it once: rights and a scheduler that does not listen are told before any port is
-    /// opened.
+    /// Finds the pod and connects to it once, so that missing permissions and a scheduler that does not listen are reported
+    /// before any local port is opened.
     async fn reach(&self, api: &Connection) -> Result<Reached, Failure> {
         let mut reached = self.find(api).await?;
         reached.versions = self.probe_pod(api, &reached.pod).await?;
@@ -491,7 +491,7 @@ impl ConnectRun<'_> {
     }
 }
 
-/// How long a scheduler may take to say its versions.
+/// The timeout for a scheduler to report its versions.
 const ANSWER: Duration = Duration::from_secs(5);
 
 fn target_pod(pod: PodFound) -> TargetPod {

@@ -1,4 +1,4 @@
-//! Every order in which people, this program, a watch and kopf can act, tried out on a small model of kopf. Source of the model:
+//! Tries every order in which users, this program, a watch and kopf can act, on a small model of kopf. Source of the model:
 //! `kopf._core.reactor.queueing` and `processing` of kopf 1.45.2.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -12,9 +12,9 @@ use model::resource::{Facts, KindId, Owner, Until};
 
 const WANTED: u64 = 2;
 
-/// An object that kopf works on: people's writes, and kopf's annotation.
+/// An object that kopf watches: the number that users write, and kopf's annotation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Thing {
+struct WatchedObject {
     asked: u64,
     noted: u64,
     version: u32,
@@ -27,7 +27,7 @@ struct Thing {
     expected: u32,
 }
 
-impl Thing {
+impl WatchedObject {
     fn new(number: u64) -> Self {
         let (asked, noted) = (number, number);
         Self { asked, noted, version: 0, events: VecDeque::new(), handling: None, ran: false, expected: 0 }
@@ -87,7 +87,7 @@ enum On {
     Group,
 }
 
-/// A step of ours.
+/// A step of this program.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Ours {
     Handled(On),
@@ -96,17 +96,17 @@ enum Ours {
     Ready(On),
 }
 
-/// The reads of a readiness check so far: they are of different moments.
+/// The values that a readiness check has read so far, at different moments.
 type Look = (Option<(u64, u64)>, Option<(u64, u64)>, Option<u64>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
-    cluster: Thing,
-    group: Thing,
+    cluster: WatchedObject,
+    group: WatchedObject,
     workers: u64,
-    /// Edits that others may still make.
+    /// The number of edits that other users may still make.
     edits: u8,
-    /// How many of our steps are done.
+    /// The number of this program's steps that are done.
     done: usize,
     look: Look,
 }
@@ -118,7 +118,7 @@ struct Model<'a> {
     judged: &'a mut Judged,
 }
 
-/// Earlier results, by everything that they depend on.
+/// Earlier results, keyed by everything that they depend on.
 #[derive(Default)]
 struct Judged {
     ready: BTreeMap<(On, Look), Readiness>,
@@ -136,8 +136,8 @@ fn deployment(name: &str) -> Value {
     })
 }
 
-fn thing(of: (u64, u64), name: &str) -> Value {
-    Thing { asked: of.0, noted: of.1, ..Thing::new(of.0) }.live(name)
+fn live_object(of: (u64, u64), name: &str) -> Value {
+    WatchedObject { asked: of.0, noted: of.1, ..WatchedObject::new(of.0) }.live(name)
 }
 
 fn await_of(on: On, until: Until) -> Await {
@@ -178,14 +178,14 @@ impl Model<'_> {
             return known.clone();
         }
         let wait = await_of(on, Until::Ready);
-        let group = thing(look.1.unwrap(), "c-default");
+        let group = live_object(look.1.unwrap(), "c-default");
         let names = ["a", "b", "c", "d", "e"];
         let workers: Vec<Value> =
             names.iter().take(look.2.unwrap() as usize).map(|name| deployment(name)).collect();
         let (workers, pods) = (json!({ "items": workers }), json!({ "items": [] }));
         let found = match on {
             On::Cluster => vec![
-                thing(look.0.unwrap(), "c"),
+                live_object(look.0.unwrap(), "c"),
                 deployment("c-scheduler"),
                 json!({ "spec": { "type": "ClusterIP" } }),
                 group,
@@ -204,20 +204,20 @@ impl Model<'_> {
     fn operator(&self, state: &State, next: &mut Vec<State>) {
         for on in [On::Cluster, On::Group] {
             let mut after = state.clone();
-            let thing = if on == On::Cluster { &mut after.cluster } else { &mut after.group };
-            if self.coalesces && thing.events.len() > 1 {
+            let object = if on == On::Cluster { &mut after.cluster } else { &mut after.group };
+            if self.coalesces && object.events.len() > 1 {
                 let mut left_out = state.clone();
-                let thing = if on == On::Cluster { &mut left_out.cluster } else { &mut left_out.group };
-                thing.events.drain(..thing.events.len() - 1);
+                let object = if on == On::Cluster { &mut left_out.cluster } else { &mut left_out.group };
+                object.events.drain(..object.events.len() - 1);
                 next.push(left_out);
             }
-            match thing.handling {
-                None if thing.events.is_empty() => continue,
-                None => thing.take(),
-                Some(number) if thing.ran => thing.note(number),
+            match object.handling {
+                None if object.events.is_empty() => continue,
+                None => object.take(),
+                Some(number) if object.ran => object.note(number),
                 // `daskcluster_default_worker_group_replica_update`.
                 Some(number) if on == On::Cluster => {
-                    thing.ran = true;
+                    object.ran = true;
                     after.group.ask(number);
                 }
                 // `daskworkergroup_replica_update`, one Deployment after the other.
@@ -291,7 +291,7 @@ impl Model<'_> {
         cluster && group
     }
 
-    /// Adds the writes of others until the next read: concurrent writers may always be the last.
+    /// Adds the writes of other users until the next read: a concurrent writer can always come last.
     fn others(&self, state: &State, next: &mut Vec<State>) {
         let done = &self.steps[..state.done];
         if state.edits == 0 || done.iter().any(|step| matches!(step, Ours::Write(_))) {
@@ -300,7 +300,7 @@ impl Model<'_> {
         // No cluster's number is handed on to a group of the stack.
         let of_group = self.steps.contains(&Ours::Ready(On::Group));
         let all = if of_group { &[On::Group][..] } else { &[On::Cluster, On::Group] };
-        let is_over = |thing: &Thing| thing.is_quiet() && thing.asked == thing.noted;
+        let is_over = |object: &WatchedObject| object.is_quiet() && object.asked == object.noted;
         let over = is_over(&state.cluster) && is_over(&state.group);
         for number in 1..=3 {
             for on in all.iter().copied() {
@@ -309,23 +309,23 @@ impl Model<'_> {
                 }
                 let mut after = state.clone();
                 after.edits -= 1;
-                let thing = if on == On::Cluster { &mut after.cluster } else { &mut after.group };
+                let object = if on == On::Cluster { &mut after.cluster } else { &mut after.group };
                 // To and fro before the operator looks: that cannot be told from a number that nobody has touched.
                 // Beside a cluster, which hands on what others write to it, one edit of theirs is on its way at a time.
-                if number == thing.noted || !of_group && !over {
+                if number == object.noted || !of_group && !over {
                     continue;
                 }
-                thing.ask(number);
+                object.ask(number);
                 next.push(after);
             }
         }
     }
 
-    /// Tries all orders until one is wrong. Returns the mistake, and the number of states.
+    /// Tries all orders until one gives a wrong result. Returns the mistake, if any, and the number of states.
     fn run(&mut self, first: u64, edits: u8) -> (Option<String>, usize) {
         let start = State {
-            cluster: Thing::new(first),
-            group: Thing::new(first),
+            cluster: WatchedObject::new(first),
+            group: WatchedObject::new(first),
             workers: first,
             edits,
             done: 0,

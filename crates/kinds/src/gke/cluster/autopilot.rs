@@ -1,4 +1,4 @@
-//! Autopilot clusters: how one is created, and which settings GKE decides.
+//! Autopilot clusters: their creation, and the settings that GKE decides.
 
 use serde_json::{Value, json};
 
@@ -9,8 +9,8 @@ pub fn is_on(cluster: &Value) -> bool {
     cluster["autopilot"]["enabled"] == true
 }
 
-/// Returns the cluster of a request that creates it. `autopilot = false` is not sent, as it is GKE's default. An Autopilot
-/// cluster is requested with a pool, as gcloud does, of which GKE keeps the labels.
+/// Returns the cluster of a request that creates it. `autopilot = false` is not sent, as it is GKE's default. The request for an
+/// Autopilot cluster contains a pool, as in gcloud's requests; GKE uses only its labels.
 pub(super) fn created(body: &Value) -> Value {
     let mut cluster = body.clone();
     if is_on(body) {
@@ -33,10 +33,10 @@ pub(super) fn created(body: &Value) -> Value {
     cluster
 }
 
-/// Returns true if a new cluster has fields that count only with Pod addresses of the VPC network, and leaves that choice open.
-/// GKE's default may not be relied on for that: "This field is only applicable if `use_ip_aliases` is true"
-/// (googleapis `cluster_service.proto`, IPAllocationPolicy), and gcloud takes `--default-max-pods-per-node` with
-/// `--enable-ip-alias` only. For private nodes and Dataplane V2 the default is enough: Terraform's acceptance tests rely on it.
+/// Returns true if a new cluster sets fields that have an effect only in a VPC-native cluster, and does not set `useIpAliases`.
+/// GKE's default may not be relied on for that: "This field is only applicable if `use_ip_aliases` is true" (googleapis
+/// `cluster_service.proto`, IPAllocationPolicy), and gcloud takes `--default-max-pods-per-node` with `--enable-ip-alias` only.
+/// For private nodes and Dataplane V2 the default is enough: Terraform's acceptance tests rely on it.
 fn needs_aliases(cluster: &Value) -> bool {
     let policy = &cluster["ipAllocationPolicy"];
     let ranges = [
@@ -50,17 +50,17 @@ fn needs_aliases(cluster: &Value) -> bool {
     needs && policy["useIpAliases"].is_null() && policy["useRoutes"] != true
 }
 
-/// A key of `[cluster]` that GKE manages in an Autopilot cluster, so that the section must not set it.
+/// A key of `[cluster]` that GKE manages in an Autopilot cluster. The section must not set it.
 pub struct ManagedKey {
-    /// `addons.dns_cache` is a key of a table.
+    /// The key; `addons.dns_cache` for a key of a table.
     pub key: &'static str,
     /// Returns true if a section sets something that GKE would refuse or ignore.
     pub is_set: fn(&Cluster) -> bool,
-    /// The rest of a sentence that starts with "GKE": what GKE does instead.
+    /// GKE's behavior instead: the rest of a sentence that starts with "GKE".
     pub instead: &'static str,
 }
 
-/// Builds the row of an addon that cannot be switched off.
+/// Builds the row of an addon that is always on.
 macro_rules! always_on {
     ($key:literal, $addon:ident) => {
         ManagedKey {
@@ -122,7 +122,7 @@ pub const MANAGED_KEYS: &[ManagedKey] = &[
     always_on!("addons.gcs_fuse_csi", gcs_fuse_csi),
 ];
 
-/// Paths that `api` cannot set for the same reasons.
+/// Paths that `api` cannot set, because GKE manages them in an Autopilot cluster.
 pub const MANAGED_PATHS: &[&str] = &[
     "autoscaling",
     "defaultMaxPodsConstraint",
@@ -131,7 +131,7 @@ pub const MANAGED_PATHS: &[&str] = &[
     "shieldedNodes",
 ];
 
-/// Fields that GKE fills in by itself. An import leaves them out. Sources: as above, and recalled responses.
+/// Fields that GKE fills in. An import leaves them out. Sources: as above, and recalled responses.
 const FILLED_IN: &[&str] = &[
     "/addonsConfig/dnsCacheConfig",
     "/addonsConfig/gcePersistentDiskCsiDriverConfig",

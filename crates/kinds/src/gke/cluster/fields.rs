@@ -184,7 +184,7 @@ pub const FIELDS: &[Field<Cluster>] = &[
     schema_row!(secrets_key: text, "databaseEncryption.keyName"),
     Field {
         key: "secrets_key",
-        // What comes back is another word (recorded).
+        // Responses have another value (recorded).
         to_api: |cluster, _| cluster.secrets_key.as_ref().map(|_| json!("ENCRYPTED")),
         rule: rule(
             "databaseEncryption.state",
@@ -213,7 +213,7 @@ pub const FIELDS: &[Field<Cluster>] = &[
         |live: &Value| given_text(&live["topic"])
     ),
     schema_row!(fleet: text, "fleet.project"),
-    schema_row!(max_pods_per_node: wide, "defaultMaxPodsConstraint.maxPodsPerNode"),
+    schema_row!(max_pods_per_node: int64, "defaultMaxPodsConstraint.maxPodsPerNode"),
 ];
 
 /// The suffix of a project's workload identity pool.

@@ -373,34 +373,37 @@ pub struct Addons {
     pub ray_operator: Option<bool>,
 }
 
-/// Meanings of a field of the API: that an addon is on, or that it is off.
+/// The meaning of `true` in the API's field of an addon: on (`enabled`) or off (`disabled`).
 #[derive(Clone, Copy, PartialEq)]
-enum Says {
+enum SwitchMeaning {
     On,
     Off,
 }
 
 impl Addons {
-    fn rows(&mut self) -> [(&'static str, Says, &mut Option<bool>); 11] {
+    fn rows(&mut self) -> [(&'static str, SwitchMeaning, &mut Option<bool>); 11] {
         [
-            ("httpLoadBalancing", Says::Off, &mut self.http_load_balancing),
-            ("horizontalPodAutoscaling", Says::Off, &mut self.horizontal_pod_autoscaling),
-            ("dnsCacheConfig", Says::On, &mut self.dns_cache),
-            ("gcePersistentDiskCsiDriverConfig", Says::On, &mut self.persistent_disk_csi),
-            ("gcpFilestoreCsiDriverConfig", Says::On, &mut self.filestore_csi),
-            ("gcsFuseCsiDriverConfig", Says::On, &mut self.gcs_fuse_csi),
-            ("parallelstoreCsiDriverConfig", Says::On, &mut self.parallelstore_csi),
-            ("lustreCsiDriverConfig", Says::On, &mut self.lustre_csi),
-            ("gkeBackupAgentConfig", Says::On, &mut self.backup),
-            ("configConnectorConfig", Says::On, &mut self.config_connector),
-            ("rayOperatorConfig", Says::On, &mut self.ray_operator),
+            ("httpLoadBalancing", SwitchMeaning::Off, &mut self.http_load_balancing),
+            ("horizontalPodAutoscaling", SwitchMeaning::Off, &mut self.horizontal_pod_autoscaling),
+            ("dnsCacheConfig", SwitchMeaning::On, &mut self.dns_cache),
+            ("gcePersistentDiskCsiDriverConfig", SwitchMeaning::On, &mut self.persistent_disk_csi),
+            ("gcpFilestoreCsiDriverConfig", SwitchMeaning::On, &mut self.filestore_csi),
+            ("gcsFuseCsiDriverConfig", SwitchMeaning::On, &mut self.gcs_fuse_csi),
+            ("parallelstoreCsiDriverConfig", SwitchMeaning::On, &mut self.parallelstore_csi),
+            ("lustreCsiDriverConfig", SwitchMeaning::On, &mut self.lustre_csi),
+            ("gkeBackupAgentConfig", SwitchMeaning::On, &mut self.backup),
+            ("configConnectorConfig", SwitchMeaning::On, &mut self.config_connector),
+            ("rayOperatorConfig", SwitchMeaning::On, &mut self.ray_operator),
         ]
     }
 
     pub(super) fn api(mut self) -> Value {
         let said = self.rows().into_iter().filter_map(|(name, says, on)| {
             let on = (*on)?;
-            Some((name, if says == Says::On { json!({ "enabled": on }) } else { json!({ "disabled": !on }) }))
+            Some((
+                name,
+                if says == SwitchMeaning::On { json!({ "enabled": on }) } else { json!({ "disabled": !on }) },
+            ))
         });
         said.map(|(name, value)| (name.to_owned(), value)).collect()
     }
@@ -409,8 +412,8 @@ impl Addons {
         let mut found = Self::default();
         for (name, says, on) in found.rows() {
             *on = match says {
-                Says::On => live[name]["enabled"].as_bool(),
-                Says::Off => live[name]["disabled"].as_bool().map(|off| !off),
+                SwitchMeaning::On => live[name]["enabled"].as_bool(),
+                SwitchMeaning::Off => live[name]["disabled"].as_bool().map(|off| !off),
             };
         }
         (found != Self::default()).then_some(found)

@@ -1,11 +1,11 @@
-//! The features of a cluster whose pods run on every node, in the terms of `fit`.
+//! The features of a cluster that add pods to every node, as a type of `fit`.
 
 use serde_json::Value;
 
 use crate::json::text;
 use fit::gke::pool::Features;
 
-/// Reads the features from the body of the request that makes a cluster, or from the live cluster. What it does not name has GKE's
+/// Reads the features from the body of the request that makes a cluster, or from the live cluster. Missing fields have GKE's
 /// default for Standard clusters: logs and metrics are collected.
 pub fn features(body: &Value) -> Features {
     let collects = |config: &Value| {

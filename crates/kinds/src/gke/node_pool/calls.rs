@@ -19,7 +19,7 @@ use model::schema::Message;
 /// Seconds: a pool takes 2 to 7 minutes, a replacement with a drain can take over an hour.
 const DEADLINE: u32 = 5400;
 
-/// Returns the number of nodes in each of the pool's current zones.
+/// Returns the number of nodes per zone, for the pool's current zones.
 fn nodes_in_a_zone(context: &ChangeContext) -> Value {
     let (body, autoscaling) = (context.body(), &context.body()["autoscaling"]);
     let number = |value: &Value| value.as_u64();
@@ -33,7 +33,7 @@ fn nodes_in_a_zone(context: &ChangeContext) -> Value {
     }
 }
 
-/// Returns the number of zones that the pool's nodes are in, where that is known.
+/// Returns the number of zones of the pool's nodes; 0 if it is unknown.
 fn zones(context: &ChangeContext) -> u64 {
     let of = |body: &Value| body["locations"].as_array().map(Vec::len).filter(|zones| *zones > 0);
     let known = Some(context.zones).filter(|zones| *zones > 0).or_else(|| of(context.body()));
@@ -41,7 +41,7 @@ fn zones(context: &ChangeContext) -> u64 {
     u64::try_from(zones).unwrap_or_default()
 }
 
-/// Returns the body that creates a pool, without the number that is only compared.
+/// Returns the body that creates a pool, without `nodeCount`, which is only compared.
 pub fn creation_body(pool: &Value) -> Value {
     let mut body = pool.clone();
     if let Some(fields) = body.as_object_mut() {
@@ -53,9 +53,9 @@ pub fn creation_body(pool: &Value) -> Value {
     body
 }
 
-/// Returns the body of a pool that is created with its cluster, which has a node from the start. Source: googleapis
+/// Returns the body of the pool that the request for its cluster contains. GKE creates such a pool with at least one node. Source: googleapis
 /// `cluster_service.proto`, `Cluster.initial_node_count`; gcloud refuses `clusters create --num-nodes 0`.
-pub fn first_body(pool: &Value) -> Value {
+pub fn inline_body(pool: &Value) -> Value {
     let mut body = creation_body(pool);
     if starts_empty(pool) {
         body["initialNodeCount"] = json!(1);
@@ -63,14 +63,14 @@ pub fn first_body(pool: &Value) -> Value {
     body
 }
 
-/// Returns true if a pool has no node at first.
+/// Returns true if a pool is created without nodes.
 pub fn starts_empty(pool: &Value) -> bool {
     pool["initialNodeCount"].as_u64().unwrap_or_default() == 0
 }
 
-/// Returns true if Pods on a pool can use the Google service account of its nodes; `shields`: the cluster has Workload Identity.
-/// An account that was created for the pool is no risk: it has only the permissions that it was given. Recalled from Google's
-/// pages on Workload Identity.
+/// Returns true if Pods on a pool can use the Google service account of its nodes; `shields` is true if the cluster has Workload
+/// Identity. An account that was created for the pool does not count: it has only the permissions that it was given. Recalled
+/// from Google's pages on Workload Identity.
 pub fn gives_its_account(pool: &Value, shields: bool) -> bool {
     let config = &pool["config"];
     match text(&config["workloadMetadataConfig"]["mode"]) {
@@ -120,8 +120,9 @@ pub(super) fn change_steps(context: &ChangeContext) -> Vec<Step> {
     }
 }
 
-/// Returns true if a live pool gets queued provisioning, which GKE switches on for an empty pool only: once the autoscaler has no
-/// minimum, the nodes are deleted. Source: Google's guide to the Dynamic Workload Scheduler, "Update existing node pool".
+/// Returns true if a change enables queued provisioning on a live pool. GKE enables it only for an empty pool: once the
+/// autoscaler has no minimum, the nodes are deleted. Source: Google's guide to the Dynamic Workload Scheduler, "Update existing
+/// node pool".
 fn becomes_queued(body: &Value, live: &Value) -> bool {
     let on = |pool: &Value| pool["queuedProvisioning"]["enabled"] == true;
     on(body) && !on(live)

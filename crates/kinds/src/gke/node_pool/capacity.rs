@@ -1,6 +1,5 @@
-//! The use of a project's quotas by the nodes of a pool, and the other needs of these nodes.
-//! Source: Compute Engine's page of allocation quotas; refusals of GKE in public threads (`CPUS`, `SSD_TOTAL_GB`,
-//! `IN_USE_ADDRESSES`, `GPUS_ALL_REGIONS`).
+//! The quotas and other capacity that the nodes of a pool need. Source: Compute Engine's page of allocation quotas; refusals of
+//! GKE in public threads (`CPUS`, `SSD_TOTAL_GB`, `IN_USE_ADDRESSES`, `GPUS_ALL_REGIONS`).
 
 use serde_json::Value;
 
@@ -18,7 +17,7 @@ const DISK_GB: u64 = 100;
 pub struct Share {
     /// Compute Engine's name: `NVIDIA_T4_GPUS`.
     pub quota: String,
-    /// The quota of Spot machines. It replaces the other one if the project has some of it. Source: hail-is/hail 10588, from
+    /// The quota of Spot machines. It replaces `quota` if the project has a limit for it. Source: hail-is/hail 10588, from
     /// Google's support.
     pub of_spot: Option<String>,
     pub amount: u64,
@@ -35,11 +34,11 @@ pub enum IpExposure {
     Unknown,
 }
 
-/// Provisioning models of the machines of a pool, by their quotas.
+/// Provisioning models of a pool's machines, as far as they differ in quotas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purchase {
     OnDemand,
-    /// They may come from a reservation, whose machines count already.
+    /// They may come from a reservation. Reserved machines already count against the quotas.
     MaybeReserved,
     /// They come from a reservation.
     Reserved,
@@ -51,10 +50,10 @@ enum Purchase {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeRequirements {
     pub machine: String,
-    /// GPUs that do not come with the machine type.
+    /// GPUs that are attached instead of being part of the machine type.
     pub attached: Option<(String, u64)>,
     pub shares: Vec<Share>,
-    /// Quotas that it uses and that Compute Engine does not report, for messages.
+    /// Names of quotas that it uses and that Compute Engine does not report, for messages.
     pub unreported_quotas: Vec<String>,
     pub addresses: IpExposure,
     pub secure_boot: bool,
@@ -218,7 +217,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns quota, Spot quota, amount, and true if a refusal is certain.
+    /// Returns quota, Spot quota, amount, and true if GKE is certain to refuse nodes when the quota is too small.
     fn shares(pool: &Value) -> Vec<(String, Option<String>, u64, bool)> {
         let shares = NodeRequirements::of(pool, IpExposure::Public).shares.into_iter();
         shares.map(|share| (share.quota, share.of_spot, share.amount, share.certain)).collect()

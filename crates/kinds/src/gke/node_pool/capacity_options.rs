@@ -1,5 +1,5 @@
 //! Capacity options of a pool: each is the pool of the file with another provisioning model. GKE cannot change the model of a
-//! pool, so the next option is the same pool, recreated.
+//! pool, so to try the next option the pool is recreated.
 
 use serde_json::Value;
 
@@ -36,8 +36,8 @@ pub(super) fn first_option(section: &NodePool) -> Option<NodePool> {
     pool_options(section).next().map(|option| option.pool)
 }
 
-/// Returns the options. One that does not wait is tried zone by zone, as a pool has the same number of nodes in each of its
-/// zones. If GKE waits, it finds the zone itself.
+/// Returns the options. An option that does not wait for machines is tried zone by zone, because a pool has the same number of
+/// nodes in each of its zones. With an option that waits, GKE chooses the zone.
 pub(super) fn pool_options(section: &NodePool) -> impl Iterator<Item = PoolOption> {
     section.capacity.iter().flat_map(move |capacity| {
         let zones: Vec<&[String]> = match section.zones.as_slice() {
@@ -77,7 +77,7 @@ fn section_for(capacity: Capacity, section: &NodePool, zones: &[String]) -> Node
     pool
 }
 
-/// Returns the option that a live pool was created by.
+/// Returns the option that a live pool was created with.
 pub fn option_of(capacity: &CapacityOptions, live: &Value) -> Option<usize> {
     let zones = |pool: &Value| -> Vec<String> {
         let zones = pool["locations"].as_array().into_iter().flatten();
@@ -93,7 +93,7 @@ pub fn option_of(capacity: &CapacityOptions, live: &Value) -> Option<usize> {
 }
 
 /// Returns the hourly cost of a pool's nodes at their minimum and at their maximum, over all options; `None` where a price is not
-/// known. Flex-start and queued machines have prices of their own, which are no higher than those of machines on demand.
+/// known. Flex-start and queued machines have their own prices, which are at most the on-demand prices.
 pub fn hourly(pool: &NodePool) -> Option<Cost> {
     if pool.capacity.is_empty() {
         let (gpu, count) = pool.gpus().unzip();

@@ -22,10 +22,10 @@ use crate::short_forms::{Accelerator, DriverInstall, Nodes, SharingStrategy, Tai
 use model::address::FieldPath;
 use model::resource::{Effect, Resource};
 
-/// The note on changes that look like metadata and recreate the nodes.
+/// The note on changes that look like metadata but recreate the nodes.
 pub const LABELS_ROLL: &str = "GKE recreates the nodes";
 const ROLLS: Option<&str> = Some(LABELS_ROLL);
-const GOES_THROUGH: Option<&str> = Some("GKE updates the nodes one after the other, as in an upgrade");
+const UPGRADE_NOTE: Option<&str> = Some("GKE updates the nodes one after the other, as in an upgrade");
 const FIXED: Option<&str> = Some("GKE cannot change it on an existing pool");
 const ZONES: Option<&str> = Some("adds and removes nodes with the zones");
 
@@ -42,9 +42,9 @@ const fn in_place(path: &'static str, comparison: FieldComparison, update: Updat
     rule(path, comparison, Effect::InPlace, update, None)
 }
 
-/// Source of what is changed how: googleapis `cluster_service.proto`, UpdateNodePoolRequest and the `set…`
-/// methods; what is not in them replaces the pool. That tags roll the nodes is not documented; of resource labels
-/// `gcloud container node-pools update --labels` warns. A change of taints was recorded as an operation UPGRADE_NODES.
+/// Source of what is changed how: googleapis `cluster_service.proto`, UpdateNodePoolRequest and the `set…` methods; a field that
+/// is in none of them replaces the pool. That tags recreate the nodes is not documented; for resource labels `gcloud container
+/// node-pools update --labels` warns of it. A change of taints was recorded as an operation UPGRADE_NODES.
 pub const FIELDS: &[Field<NodePool>] = &[
     Field { key: "name", rule: fixed("name", FieldComparison::Exact), ..Field::NONE },
     Field {
@@ -108,7 +108,7 @@ pub const FIELDS: &[Field<NodePool>] = &[
             FieldComparison::OwnTaints,
             Effect::Rolling,
             Update::Together("taints"),
-            GOES_THROUGH,
+            UPGRADE_NOTE,
         ),
         ..Field::NONE
     },
@@ -272,7 +272,7 @@ pub const FIELDS: &[Field<NodePool>] = &[
         rule: RuleSource::FromSchema("config.containerdConfig.privateRegistryAccessConfig"),
         ..Field::NONE
     },
-    schema_row!(max_pods_per_node: wide, "maxPodsConstraint.maxPodsPerNode"),
+    schema_row!(max_pods_per_node: int64, "maxPodsConstraint.maxPodsPerNode"),
     Field {
         key: "local_ssd",
         from_section: |pool| pool.local_ssd?.ephemeral.map(Value::from),
@@ -329,7 +329,7 @@ pub const FIELDS: &[Field<NodePool>] = &[
             Confidential::of(&live["confidentialInstanceType"]).or(unsaid)
         }
     ),
-    schema_row!(threads_per_core: wide, "config.advancedMachineFeatures.threadsPerCore"),
+    schema_row!(threads_per_core: int64, "config.advancedMachineFeatures.threadsPerCore"),
     schema_row!(nested_virtualization: switch, "config.advancedMachineFeatures.enableNestedVirtualization"),
     schema_row!(min_cpu_platform: text, "config.minCpuPlatform"),
     schema_row!(node_group: text, "config.nodeGroup"),
@@ -361,7 +361,7 @@ pub const FIELDS: &[Field<NodePool>] = &[
     ),
 ];
 
-/// [`FIELDS`] as they are compared and changed.
+/// The rules of [`FIELDS`].
 pub const RULES: &[&Rule] = &field::rules::<NodePool, { field::count(FIELDS) }>(FIELDS);
 
 /// The size of a boot disk and the node image that GKE chooses (recorded, 1.33 to 1.36).
@@ -401,7 +401,7 @@ pub fn filled_in(resource: &Resource) -> Vec<(FieldPath, Value)> {
 
 /// The method that sets the number of nodes by zone.
 pub const SET_SIZE: &str = "setSize";
-/// The scope of nodes with a service account of their own.
+/// The OAuth scope of nodes with their own service account.
 pub const CLOUD_PLATFORM_SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 
 fn fixed_number(nodes: Nodes) -> Option<Value> {
@@ -411,7 +411,7 @@ fn fixed_number(nodes: Nodes) -> Option<Value> {
     }
 }
 
-/// Returns `Some(false)` unless a live field is on, which is the default. An absent field is off.
+/// Returns `Some(false)` if a live field is off or absent, and `None` if it is on, which is the default.
 fn off(live: &Value) -> Option<bool> {
     (live != true).then_some(false)
 }
@@ -427,7 +427,7 @@ fn upgrades(pool: &NodePool, _: &Scope) -> Option<Value> {
     }
 }
 
-/// Returns disks with container images on them.
+/// Returns `secondaryBootDisks` with container images on them.
 fn cached(images: &[String]) -> Value {
     let disk = |image: &String| json!({ "diskImage": image, "mode": "CONTAINER_IMAGE_CACHE" });
     images.iter().map(disk).collect()
@@ -442,7 +442,7 @@ fn taint(taint: &Taint) -> Value {
     json!({ "key": key, "value": value, "effect": effect.api() })
 }
 
-/// Returns the taints that people added: GKE adds its own to GPU nodes.
+/// Returns the taints that users added, without the taint that GKE adds to GPU nodes.
 fn live_taints(live: &Value) -> Vec<Taint> {
     let read = live.as_array().into_iter().flatten().filter(|taint| taint["key"] != "nvidia.com/gpu");
     let taints = read.filter_map(|taint| {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::gke::enums::{TenantOperator, from_proto_duration, to_proto_duration};
 use crate::json::{number, text};
 
-/// The label with the name of a reservation.
+/// The `key` of a reservation affinity that names a reservation.
 const RESERVATION_NAME: &str = "compute.googleapis.com/reservation-name";
 
 /// A way to buy machines.
@@ -44,7 +44,8 @@ impl Capacity {
         }
     }
 
-    /// Returns true if GKE waits for machines. Such a pool is created without nodes, so its creation never lacks machines.
+    /// Returns true if GKE waits for machines with this option. Such a pool is created without nodes, so its creation never fails
+    /// for lack of machines.
     pub fn waits(self) -> bool {
         matches!(self, Self::FlexStart | Self::Queued)
     }
@@ -175,7 +176,7 @@ impl LocalSsd {
         Self { scsi: Some(disks), ..Self::NONE }
     }
 
-    /// Returns how many forms are set; a machine has one.
+    /// Returns how many forms are set; a machine can have only one.
     pub fn forms(self) -> usize {
         [self.ephemeral, self.block, self.scsi].into_iter().flatten().count()
     }

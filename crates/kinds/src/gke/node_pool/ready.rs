@@ -23,7 +23,7 @@ pub(super) fn queries(wait: &Await) -> Queries {
     queries
 }
 
-/// Returns true for a live pool of node auto-provisioning: GKE creates and deletes it with the Pods.
+/// Returns true for a live pool of node auto-provisioning, which GKE creates for Pods and deletes without them.
 pub fn is_autoprovisioned(live: &Value) -> bool {
     live["autoscaling"]["autoprovisioned"] == true
 }
@@ -56,7 +56,7 @@ pub(super) fn readiness(wait: &Await, found: &QueryResults) -> Result<Readiness,
     })
 }
 
-/// Returns the number of nodes in the file, and true if GKE installs their driver.
+/// Returns the number of nodes if the file sets it, and true if GKE installs their GPU driver.
 fn desired(wait: &Await) -> (Option<u64>, bool) {
     if let Facts::Nodes { nodes, gpus } = wait.facts { (nodes, gpus) } else { (None, false) }
 }
@@ -67,7 +67,7 @@ pub fn lacks_machines(pool: &Value) -> bool {
     pool["conditions"].as_array().into_iter().flatten().any(short)
 }
 
-/// Returns ready once as many nodes as desired are Ready, each with so many allocatable GPUs.
+/// Returns ready once `desired` nodes are Ready, each with `gpus` allocatable GPUs.
 fn nodes_ready(nodes: &Value, desired: u64, gpus: u64) -> Readiness {
     let list: Vec<&Value> = nodes["items"].as_array().into_iter().flatten().collect();
     let up = list.iter().filter(|node| is_ready(node)).count() as u64;
@@ -81,7 +81,7 @@ fn nodes_ready(nodes: &Value, desired: u64, gpus: u64) -> Readiness {
     Readiness::Ready
 }
 
-/// Returns the `status` line: nodes and what they offer.
+/// Returns the `status` line: the nodes, and the GPUs that pods can request on them.
 pub(super) fn status_line(wait: &Await, found: &QueryResults) -> Result<StatusLine, MissingQuery> {
     let (pool, nodes) = (found.own_object(), found.get(Neighbor::Nodes)?);
     let list: Vec<&Value> = nodes["items"].as_array().into_iter().flatten().collect();
@@ -122,7 +122,7 @@ fn price(config: &Value, nodes: usize) -> Price {
     }
 }
 
-/// Returns `nvidia.com/gpu` that pods may request on a node.
+/// Returns the `nvidia.com/gpu` that pods can request on a node.
 pub fn allocatable_gpus(node: &Value) -> u64 {
     number(&node["status"]["allocatable"]["nvidia.com/gpu"]).unwrap_or_default()
 }

@@ -254,7 +254,7 @@ impl Section for NodePool {
     }
 
     fn labels(&self) -> Vec<Labels<'_>> {
-        // Those of others are as they are.
+        // Labels of external pools are not checked.
         if !self.is_managed() {
             return Vec::new();
         }
@@ -265,28 +265,28 @@ impl Section for NodePool {
     }
 }
 
-/// The time at which nodes of a pool are created for provisioning requests. It follows from the capacity options alone.
+/// Tells if GKE creates nodes of a pool for provisioning requests. The capacity options alone decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ForRequests {
+pub enum ServesRequests {
     Never,
-    /// Only if the options before "queued" have no machines.
+    /// Only if the capacity options before "queued" have no machines.
     Perhaps,
     Always,
 }
 
 impl NodePool {
-    /// Returns true if GKE adds nodes on demand, and waits for machines.
+    /// Returns true if GKE waits for machines when it adds nodes (`queued` or `flex_start`).
     pub fn waits_for_machines(&self) -> bool {
         self.queued == Some(true) || self.flex_start == Some(true)
     }
 
-    /// Returns when its nodes are created for provisioning requests.
-    pub fn for_requests(&self) -> ForRequests {
+    /// Returns whether GKE creates its nodes for provisioning requests.
+    pub fn serves_requests(&self) -> ServesRequests {
         match self.capacity.as_slice() {
-            [] if self.queued == Some(true) => ForRequests::Always,
-            [Capacity::Queued] => ForRequests::Always,
-            options if options.contains(&Capacity::Queued) => ForRequests::Perhaps,
-            _ => ForRequests::Never,
+            [] if self.queued == Some(true) => ServesRequests::Always,
+            [Capacity::Queued] => ServesRequests::Always,
+            options if options.contains(&Capacity::Queued) => ServesRequests::Perhaps,
+            _ => ServesRequests::Never,
         }
     }
 
@@ -295,7 +295,7 @@ impl NodePool {
         self.nodes.unwrap_or_default()
     }
 
-    /// Returns the initial number of nodes per zone, as far as the file knows the zones; a plan knows the live ones.
+    /// Returns the initial number of nodes per zone, from the zones in the file. A plan uses the live zones.
     pub(super) fn first_nodes(&self, scope: &Scope) -> u64 {
         let own = u32::try_from(self.zones.len()).unwrap_or(1);
         let zones = u64::from(if own == 0 { scope.zones.max(1) } else { own });
@@ -331,16 +331,11 @@ impl NodePool {
 
     /// Returns the facts of the pool that other sections may use.
     pub fn facts(&self, key: &str) -> PoolFacts {
-        let nodes = match self.size() {
-            Nodes::Fixed(nodes) => nodes,
-            Nodes::Autoscaled { min, .. } => min,
-        };
         PoolFacts {
             key: key.to_owned(),
             name: self.live_name(key).to_owned(),
             gpus: self.allocatable_gpus(),
-            nodes,
-            most: self.size().most(),
+            max_nodes: self.size().most(),
             hardware: format!(
                 "{} {:?} {:?} {:?} {:?}",
                 self.machine_type,
@@ -351,19 +346,19 @@ impl NodePool {
             ),
             labels: self.labels.clone(),
             taints: self.taints.clone(),
-            queued: self.for_requests() != ForRequests::Never,
-            other_options: self.for_requests() == ForRequests::Perhaps,
+            queued: self.serves_requests() != ServesRequests::Never,
+            other_options: self.serves_requests() == ServesRequests::Perhaps,
         }
     }
 }
 
-/// Returns the initial nodes per zone of an autoscaled pool: as many of its minimum as all zones can have. More would be billed
-/// until the autoscaler deletes them, and may exceed its maximum.
+/// Returns the initial nodes per zone of an autoscaled pool: its minimum divided by the zones, rounded down. With more, nodes
+/// would be billed until the autoscaler deletes them, and their number may exceed its maximum.
 pub fn first_nodes(min: u64, zones: u64) -> u64 {
     min / zones.max(1)
 }
 
-/// The number of zones of a regional cluster that leaves them to GKE.
+/// The number of zones that GKE chooses for a regional cluster without `zones`.
 const ZONES_OF_A_REGION: u64 = 3;
 
 /// Returns the number of nodes of an autoscaled pool to wait for: the initial one, as the autoscaler does not always bring a pool

@@ -1,6 +1,6 @@
 //! Gangs: the pods of a Dask cluster that start together or not at all, as one pod group of Kueue. The operator copies the
-//! metadata of its resources to their pods, so four entries there make a gang of all of them.
-//! Tried with the real operator and Kueue 0.15.0 of 2026-03; source of the names: `pkg/controller/jobs/pod/constants`.
+//! metadata of its resources to their pods, so four labels and annotations there make all of them a gang. Tried with the real
+//! operator and Kueue 0.15.0 of 2026-03; source of the names: `pkg/controller/jobs/pod/constants`.
 
 use serde_json::{Value, json};
 
@@ -8,8 +8,8 @@ use crate::scope::Scope;
 use model::address::FieldPath;
 use model::resource::{Effect, Resource};
 
-/// The WorkloadPriorityClass of work. Of a pod group Kueue reads it off the pods when it makes the Workload. Source: Kueue
-/// 0.15.0, `pkg/controller/jobframework/reconciler.go`, `ExtractPriority`.
+/// The label with the WorkloadPriorityClass of work. For a pod group, Kueue reads it from the pods when it creates the Workload.
+/// Source: Kueue 0.15.0, `pkg/controller/jobframework/reconciler.go`, `ExtractPriority`.
 pub const PRIORITY: &str = "kueue.x-k8s.io/priority-class";
 /// The label with the LocalQueue that a pod waits in.
 pub const QUEUE: &str = "kueue.x-k8s.io/queue-name";
@@ -26,16 +26,16 @@ pub const MANAGED: &str = "kueue.x-k8s.io/managed";
 /// The scheduling gate of a pod that Kueue holds back.
 pub const GATE: &str = "kueue.x-k8s.io/admission";
 
-/// The termination grace period, in seconds, of workers of a gang. While one still ends, its replacement is one pod too many for
-/// Kueue, which deletes it, some ten times a second.
+/// The termination grace period, in seconds, of workers of a gang. While a worker terminates, Kueue counts its replacement as
+/// surplus and deletes it, about ten times a second.
 const GRACE_SECONDS: u32 = 5;
 
-/// A gang that pods belong to.
+/// The gang of a resource's pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gang<'a> {
     /// The live name of its queue.
     pub queue: &'a str,
-    /// The gang's name: that of the resource whose pods it has.
+    /// The gang's name, which is the name of the resource that its pods belong to.
     pub name: &'a str,
     /// The number of its pods.
     pub count: u32,
@@ -101,8 +101,8 @@ pub fn provenance(
     ]
 }
 
-/// Returns the effect of changing an entry of a gang; `None` for other fields. The operator hands entries to pods once. A gang
-/// that has grown never starts: Kueue deletes each pod that is too many, and the operator creates it again.
+/// Returns the effect of changing an entry of a gang; `None` for other fields. The operator copies the entries to pods only once.
+/// A gang whose number is raised never starts: Kueue deletes each surplus pod, and the operator recreates it.
 pub fn effect(path: &FieldPath) -> Option<(Effect, Option<&'static str>)> {
     let at = |map: &str, key: &str| FieldPath::keys(["metadata", map, key]).contains(path);
     if at("annotations", COUNT) {
@@ -115,7 +115,7 @@ pub fn effect(path: &FieldPath) -> Option<(Effect, Option<&'static str>)> {
     entry.then_some((Effect::Replace, Some("pods join the queue of a gang when they are created")))
 }
 
-/// Returns the name of a gang from a body: that of the whole resource, or of the workers of a group.
+/// Returns the name of the gang in a body: the gang of the whole resource, or of the workers of a group.
 pub fn name_in_body(body: &Value) -> Option<String> {
     let own = &body["metadata"]["labels"][POD_GROUP_LABEL];
     let workers = &body["spec"]["worker"]["metadata"]["labels"][POD_GROUP_LABEL];

@@ -25,7 +25,7 @@ pub const RELEASE: &str = "kueue";
 pub const NAMESPACE: &str = "kueue-system";
 
 /// The manager's configuration: that of the chart, with plain Pods among the frameworks. Without them the pods of a gang start
-/// one by one, and nothing reports it. Kueue skips frameworks whose CRDs are not installed.
+/// one by one, without any error. Kueue skips frameworks whose CRDs are not installed.
 const CONFIGURATION: &str = "apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
 health:
@@ -106,7 +106,7 @@ impl Kueue {
         self.namespace.as_deref().unwrap_or(NAMESPACE)
     }
 
-    /// Returns true if it serves the API version that dask-infra writes. A missing or unreadable version counts as new.
+    /// Returns true if it serves the API version that dask-infra writes. A missing or unreadable version counts as new enough.
     pub fn is_newer(&self) -> bool {
         self.version.as_deref().and_then(release).is_none_or(|release| release >= OLDEST)
     }
@@ -122,7 +122,7 @@ impl Kueue {
             protect: self.lifecycle.protect,
             depends_on: &self.lifecycle.depends_on,
             hooks: self.manifest.is_empty().then_some(Hooks::Ordered),
-            other_namespaces: &*IN_THE_SYSTEM,
+            other_namespaces: &*OTHER_NAMESPACES,
         })
     }
 
@@ -136,9 +136,10 @@ impl Kueue {
     }
 }
 
-/// The manager reads the settings of aggregated API servers by a role there.
+/// Namespaces besides Kueue's own in which its chart creates objects: a RoleBinding lets the manager read the settings of
+/// aggregated API servers.
 /// Source: `templates/visibility/role_binding.yaml` of the chart.
-static IN_THE_SYSTEM: LazyLock<[String; 1]> = LazyLock::new(|| ["kube-system".to_owned()]);
+static OTHER_NAMESPACES: LazyLock<[String; 1]> = LazyLock::new(|| ["kube-system".to_owned()]);
 
 /// Returns true if a configuration lists `pod` among its frameworks. Comments do not count.
 fn has_pods(configuration: &str) -> bool {
@@ -155,7 +156,7 @@ fn has_pods(configuration: &str) -> bool {
     configuration.lines().any(item)
 }
 
-/// Sets the default values of the chart: the manager's configuration.
+/// Sets the chart value that dask-infra changes by default: the manager's configuration.
 pub fn own_values(values: &mut Map<String, Value>) {
     let own = values.entry("managerConfig").or_insert_with(|| json!({}));
     if let Some(own) = own.as_object_mut() {
@@ -221,7 +222,7 @@ pub fn lower_external(section: &Kueue, scope: &Scope) -> Vec<External> {
 /// The first release that serves v1beta2.
 pub const OLDEST: (u32, u32) = (0, 15);
 
-/// Returns the version of a release in numbers, if it is one: `0.15.0`.
+/// Returns major and minor version of a release such as `0.15.0`; `None` for any other text.
 fn release(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.trim_start_matches('v').split('.').map(|part| part.parse::<u32>().ok());
     Some((parts.next()??, parts.next()??))

@@ -15,10 +15,10 @@ use model::schema::Api;
 
 pub use crate::scope::KUEUE_GROUP as GROUP;
 
-/// The version that is written. Version v1beta1 of a ClusterQueue never comes to rest under server-side apply: the webhook,
-/// which speaks v1beta2, turns its `admissionChecks` into another field at once.
+/// The API version that is written. A ClusterQueue in v1beta1 differs again after each server-side apply: the webhook, which uses
+/// v1beta2, moves its `admissionChecks` to another field.
 pub const VERSION: &str = "v1beta2";
-/// The version in guides.
+/// The older API version, which guides use.
 pub const OLDER: &str = "v1beta1";
 
 /// Kinds, their plurals, and true for namespaced ones.
@@ -40,7 +40,7 @@ pub fn kind(kind: &str) -> Gvk {
     gvk(GROUP, VERSION, kind, plural)
 }
 
-/// Returns all kinds of Kueue, so that manifests may use them if others installed Kueue.
+/// Returns all kinds of Kueue, so that manifests can use them if Kueue is managed elsewhere.
 pub fn apis() -> &'static [Api] {
     &APIS
 }

@@ -1,5 +1,5 @@
-//! Queues: what a team may use at once, and in which order its work starts. A section becomes a ClusterQueue, the flavors
-//! and checks that it names, and a LocalQueue in each namespace whose work waits in it.
+//! Queues: the quota of a team, and the order in which its work starts. A section becomes a ClusterQueue, the flavors and checks
+//! that it names, and a LocalQueue in each namespace whose work waits in it.
 
 use std::collections::BTreeMap;
 
@@ -25,11 +25,11 @@ pub const SECTION: &str = "queue";
 
 /// GPUs, as Kubernetes counts them.
 pub const GPUS: &str = "nvidia.com/gpu";
-/// The class of requests that GKE answers with all nodes at once.
+/// The ProvisioningRequest class for which GKE creates all nodes at once.
 pub const QUEUED_CLASS: &str = "queued-provisioning.gke.io";
-/// The flavor of work that needs no nodes of its own.
+/// The flavor of work that runs on any node.
 pub const DEFAULT_FLAVOR: &str = "default-flavor";
-/// The quota for CPUs and memory that a guide uses to set no limit.
+/// The quotas of CPUs and memory that stand for no limit, as in Google's guide.
 const NO_QUOTA_LIMIT: (&str, &str) = ("10k", "10000Gi");
 
 /// Seconds until an object of Kueue counts as stuck: its manager may be starting.
@@ -67,14 +67,14 @@ fn about(resource: &Resource) -> Vec<String> {
     quotas.chain(selected.map(|pool| format!("nodes of {pool}"))).collect()
 }
 
-/// Returns the `status` line: the amounts of waiting and running work.
+/// Returns the `status` line: how much work waits and runs.
 fn status_line(queue: &Value) -> StatusLine {
     let status = &queue["status"];
     if !["ClusterQueue", "LocalQueue"].contains(&text(&queue["kind"])) {
         return StatusLine::default();
     }
     let (pending, admitted) = (count(&status["pendingWorkloads"]), count(&status["admittedWorkloads"]));
-    // What has its quota and is held by a check: for queued nodes.
+    // Workloads that have their quota and are held by an admission check, that is, wait for queued nodes.
     let checked = count(&status["reservingWorkloads"]).saturating_sub(admitted);
     let checked_line = if checked > 0 { format!(", {checked} waiting for nodes") } else { String::new() };
     // A LocalQueue counts what its ClusterQueue counts, too.
@@ -109,8 +109,8 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     (Effect::InPlace, None)
 }
 
-/// Returns true if Kueue keeps a deleted object while it is used: a queue by its work, a flavor and a check by queues that name
-/// them. Source: its finalizer `kueue.x-k8s.io/resource-in-use`, seen on these three with Kueue 0.15.0.
+/// Returns true if Kueue keeps a deleted object as long as it is in use: a queue by its work, a flavor or a check by the queues
+/// that name it. Source: its finalizer `kueue.x-k8s.io/resource-in-use`, seen on these three with Kueue 0.15.0.
 pub fn is_kept_in_use(object: &ObjectId) -> bool {
     let kinds = ["AdmissionCheck", "ClusterQueue", "ResourceFlavor"];
     object.gvk.group == GROUP && kinds.contains(&object.gvk.kind.as_str())
@@ -212,10 +212,11 @@ impl Queue {
         self.name.as_deref().unwrap_or(key)
     }
 
-    /// Returns the pools that it serves, by key, and the GPUs of each that its work may use. Without pools, GPUs of any pool.
+    /// Returns the keys of the pools that it serves, each with the GPUs that its work may use. Without pools, the GPUs may be of
+    /// any pool.
     pub fn quotas<'a>(&'a self, pool: impl Fn(&str) -> Option<&'a PoolFacts>) -> Vec<(Option<&'a str>, u32)> {
         if let Some(key) = &self.pool {
-            let all = pool(key).map_or(0, |facts| facts.gpus * facts.most);
+            let all = pool(key).map_or(0, |facts| facts.gpus * facts.max_nodes);
             return vec![(Some(key.as_str()), self.gpus.unwrap_or(all))];
         }
         if !self.pools.is_empty() {
@@ -225,8 +226,8 @@ impl Queue {
     }
 }
 
-/// Returns the resources of all queues of a stack. A flavor belongs to a pool, not to a queue: the queues of a cohort share it,
-/// which is how they lend.
+/// Returns the resources of all queues of a stack. A flavor belongs to a pool instead of a queue: the queues of a cohort share it
+/// to lend each other quota.
 pub fn lower_all(queues: &BTreeMap<String, Queue>, scope: &Scope) -> Vec<Resource> {
     let mut resources: Vec<Resource> = Vec::new();
     for (key, section) in managed(queues) {
@@ -263,7 +264,7 @@ fn flavors_of(resource: &Resource) -> impl Iterator<Item = ObjectId> + '_ {
     })
 }
 
-/// Returns the LocalQueues that `[queue.KEY]` relies on if others created the queue.
+/// Returns the LocalQueues that `[queue.KEY]` with `manage = false` relies on.
 pub fn lower_external(key: &str, section: &Queue, scope: &Scope) -> Vec<Resource> {
     let maker = QueueBuilder { key, section, scope };
     maker.local_queues().into_iter().map(strip_generated_fields).collect()
@@ -306,7 +307,7 @@ impl<'a> QueueBuilder<'a> {
         quotas.map(|(pool, gpus)| (pool.and_then(|key| self.scope.pool(key)), gpus)).collect()
     }
 
-    /// Returns the pools whose nodes are created for one request.
+    /// Returns the pools whose nodes are created for provisioning requests.
     fn queued(&self) -> Vec<&'a PoolFacts> {
         self.quotas().into_iter().filter_map(|(pool, _)| pool).filter(|pool| pool.queued).collect()
     }
@@ -356,8 +357,8 @@ impl<'a> QueueBuilder<'a> {
         all
     }
 
-    /// Returns the admission check that requests nodes before work starts, with its settings, if pools create nodes for one
-    /// request.
+    /// Returns the admission check that requests nodes before work starts, and its configuration, if pools create nodes for
+    /// provisioning requests.
     fn check(&self) -> Vec<Resource> {
         if self.queued().is_empty() {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! Converts Kueue's objects from v1beta1, the version in guides, to v1beta2. Source: the types of both versions in Kueue 0.15.0,
+//! Converts Kueue's objects from v1beta1, which guides use, to v1beta2. Source: the types of both versions in Kueue 0.15.0,
 //! `apis/kueue`.
 
 use serde_json::{Value, json};

@@ -1,7 +1,6 @@
-//! Kueue's reasons to hold a gang back, by the Workload of the gang's name, and by the pods that it holds back.
-//! The Workload of a Job has a name of Kueue's making, and the Job as its owner.
-//! A DaskCluster says `Running` while all of its pods are held back, so its phase tells nothing of this.
-//! Source: the states as Kueue 0.15.0 left them, tried with the real operator.
+//! Kueue's reasons to hold a gang back, from the Workload with the gang's name and from the gated pods. The Workload of a Job has
+//! a generated name, and the Job as its owner. A DaskCluster is `Running` while all of its pods are held back, so its phase does
+//! not help. Source: states that Kueue 0.15.0 wrote, tried with the real operator.
 
 use serde_json::{Value, json};
 
@@ -43,8 +42,8 @@ impl<'v> WorkloadContext<'v> {
         Self { others: read(Neighbor::Workloads), requests: read(Neighbor::ProvisioningRequests) }
     }
 
-    /// Returns how many Workloads of its namespace and queue come before it: those of higher priority, and older ones of the
-    /// same.
+    /// Returns how many Workloads of its namespace and queue come before it: those with a higher priority, and older ones with
+    /// the same priority.
     fn before(&self, workload: &Value) -> usize {
         let priority = |one: &Value| one["spec"]["priority"].as_i64().unwrap_or_default();
         let rank = |one: &Value| {
@@ -78,7 +77,7 @@ impl<'v> WorkloadContext<'v> {
     }
 }
 
-/// Returns a note on a gang that runs but lacks pods, for which Kueue keeps the quota.
+/// Returns a note on a gang that runs with missing pods, whose quota Kueue keeps reserved.
 pub fn note(found: &QueryResults) -> Option<String> {
     let told = holds(found.find(Part::Workload)?, "WaitingForReplacementPods")?;
     let since =
@@ -120,11 +119,11 @@ pub fn waits(resource: &Resource) -> bool {
 /// The reason why Kueue has not admitted a gang.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitReason {
-    /// The reason why it waits, or why it will not start.
+    /// Why it waits, or why it will never start.
     pub why: String,
-    /// The start of the wait, as Kubernetes writes times.
+    /// The start of the wait (RFC 3339).
     pub since: Option<String>,
-    /// True if waiting alone changes nothing.
+    /// True if waiting does not help.
     pub permanent: bool,
 }
 
@@ -164,7 +163,7 @@ impl WaitReason {
     }
 }
 
-/// Returns the reason why a gang is held back; `None` when nothing holds it, or when there is no gang.
+/// Returns the reason why a gang is held back; `None` if nothing holds it back, or there is no gang.
 pub fn wait_reason(found: &QueryResults, gang: Option<&str>, pods: &Value) -> Option<WaitReason> {
     reason_of(found.find(Part::Workload)?, gang?, pods, WorkloadContext::from_found(found))
 }
@@ -185,7 +184,7 @@ fn reason_of(workload: &Value, gang: &str, pods: &Value, around: WorkloadContext
     }
     let queue = text(&workload["spec"]["queueName"]);
     if let Some(reserved) = holds("QuotaReserved") {
-        return Some(unchecked(workload, queue, around.request(workload)).unwrap_or_else(|| {
+        return Some(pending_check(workload, queue, around.request(workload)).unwrap_or_else(|| {
             WaitReason::waits(format!("queue {queue} has reserved its quota, and it is about to start"))
                 .since(reserved)
         }));
@@ -247,12 +246,12 @@ pub fn is_gated(pod: &Value) -> bool {
         .is_some_and(|gates| gates.iter().any(|gate| gate["name"] == GATE))
 }
 
-/// Returns the reason of a Workload that Kueue gave up, or that a person deactivated.
+/// Returns the reason for a Workload that Kueue gave up or a user deactivated.
 fn inactive(workload: &Value, request: Option<&Value>) -> WaitReason {
     let (namespace, name) = (text(&workload["metadata"]["namespace"]), text(&workload["metadata"]["name"]));
     let told = condition(workload, "Evicted").unwrap_or(&Value::Null);
-    // What Kueue itself deactivates has one of these reasons. A Workload that somebody parks keeps what it was evicted for
-    // before, such as a queue that was drained (seen with 0.15.0).
+    // A Workload that Kueue itself deactivates has one of these reasons. A Workload that a user deactivates keeps the reason of
+    // its last eviction, such as a drained queue (seen with 0.15.0).
     let Some(evicted) = Some(told).filter(|told| text(&told["reason"]).starts_with("DeactivatedDueTo"))
     else {
         let message = match text(&told["reason"]) {
@@ -277,7 +276,7 @@ fn inactive(workload: &Value, request: Option<&Value>) -> WaitReason {
 }
 
 /// Returns the wait for the first admission check that has not passed, with its message.
-fn unchecked(workload: &Value, queue: &str, request: Option<&Value>) -> Option<WaitReason> {
+fn pending_check(workload: &Value, queue: &str, request: Option<&Value>) -> Option<WaitReason> {
     let checks = workload["status"]["admissionChecks"].as_array()?;
     let check = checks.iter().find(|check| check["state"] != "Ready")?;
     let name = text(&check["name"]);

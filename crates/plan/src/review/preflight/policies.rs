@@ -19,7 +19,7 @@ pub enum Constraint {
     Locations,
 }
 
-/// Verdicts of a policy on a plan.
+/// Effects of a policy on a plan.
 enum Verdict {
     Fine,
     /// The policy refuses this.
@@ -42,7 +42,7 @@ impl Constraint {
         }
     }
 
-    /// Returns true if the constraint matters to a node.
+    /// Returns true if the constraint can refuse such a node.
     pub(super) fn concerns(self, node: &NodeRequirements) -> bool {
         match self {
             Self::ExternalAddresses | Self::OsLogin => node.addresses != IpExposure::Private,

@@ -9,7 +9,7 @@ use kinds::gke::node_pool::capacity::{NodeRequirements, Share};
 use model::address::Address;
 use model::diag::{Code, Diagnostic, listed};
 
-/// The most requests that are listed by name.
+/// The maximum number of requests that a message lists.
 const MAX_LISTED: usize = 3;
 
 #[derive(Clone, Copy)]
@@ -30,12 +30,15 @@ struct QuotaUse<'p> {
     pool: &'p Pool,
     /// Amount that is certain, and needed at once.
     certain: i64,
-    first: i64,
+    /// Amount that the initial nodes need.
+    initial: i64,
+    /// Amount that the pool needs at its largest size.
     most: i64,
+    /// Additional amount during an upgrade.
     surge: i64,
 }
 
-/// Times at which a quota does not suffice: at once, at the largest size, or during an upgrade.
+/// The moment at which a quota is too small: at once, at the largest size, or during an upgrade.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shortage {
     Now,
@@ -92,7 +95,7 @@ fn request_quota(preflight: &Preflight, quotas: &BTreeMap<&str, Quota>) -> Optio
     Some(Diagnostic::warning(Code::Quota, message).help(help))
 }
 
-/// Returns all quotas that were answered.
+/// Returns all quotas in the answers, keyed by name.
 fn known(answers: &Answers) -> BTreeMap<&str, Quota> {
     let mut quotas = BTreeMap::new();
     for (question, whose) in
@@ -118,13 +121,13 @@ fn whole(value: &Value) -> Option<i64> {
 /// Returns the amounts that a pool takes, keyed by quota.
 fn of_pool<'p>(pool: &'p Pool, quotas: &BTreeMap<&str, Quota>) -> BTreeMap<String, QuotaUse<'p>> {
     let mut found: BTreeMap<String, QuotaUse<'p>> = BTreeMap::new();
-    let mut add = |share: &Share, [certain, first, most, surge]: [i64; 4]| {
+    let mut add = |share: &Share, [certain, initial, most, surge]: [i64; 4]| {
         let spot =
             share.of_spot.as_deref().filter(|spot| quotas.get(spot).is_some_and(|quota| quota.limit > 0));
         let name = spot.unwrap_or(&share.quota).to_owned();
-        let taken = found.entry(name).or_insert(QuotaUse { pool, certain: 0, first: 0, most: 0, surge: 0 });
+        let taken = found.entry(name).or_insert(QuotaUse { pool, certain: 0, initial: 0, most: 0, surge: 0 });
         taken.certain += certain;
-        taken.first += first;
+        taken.initial += initial;
         taken.most += most;
         taken.surge += surge;
     };
@@ -154,11 +157,11 @@ fn shortage(preflight: &Preflight, quota: Quota, taken: &[QuotaUse<'_>]) -> Opti
     let over = |need: i64| need > 0 && need > free;
     if over(sum(|taken| taken.certain)) && !preflight.frees_capacity {
         Some(Shortage::Now)
-    } else if over(sum(|taken| taken.first)) {
+    } else if over(sum(|taken| taken.initial)) {
         Some(Shortage::MaybeNow)
     } else if over(sum(|taken| taken.most)) {
         Some(Shortage::AtMost)
-    } else if sum(|taken| taken.surge) > 0 && over(sum(|taken| taken.first.max(0) + taken.surge)) {
+    } else if sum(|taken| taken.surge) > 0 && over(sum(|taken| taken.initial.max(0) + taken.surge)) {
         Some(Shortage::Upgrading)
     } else {
         None
@@ -173,16 +176,16 @@ fn diagnostic(
     short: Shortage,
 ) -> Diagnostic {
     let of = |taken: &QuotaUse<'_>| match short {
-        Shortage::Now | Shortage::MaybeNow => taken.first,
+        Shortage::Now | Shortage::MaybeNow => taken.initial,
         Shortage::AtMost => taken.most,
-        Shortage::Upgrading => taken.first.max(0) + taken.surge,
+        Shortage::Upgrading => taken.initial.max(0) + taken.surge,
     };
     let need: i64 = taken.iter().map(of).sum();
     let users: Vec<&QuotaUse<'_>> = taken.iter().filter(|taken| of(taken) > 0).collect();
     let each: Vec<String> =
         users.iter().map(|taken| format!("{}: {}", taken.pool.address, of(taken))).collect();
     let each = each.join(", ");
-    let place = match quota.whose {
+    let scope = match quota.whose {
         QuotaScope::Region => &preflight.region,
         QuotaScope::Project => &preflight.project,
     };
@@ -194,7 +197,7 @@ fn diagnostic(
     };
     let Quota { limit, used, .. } = quota;
     let message =
-        format!("quota {name} of {place} {lacks}: need {need}, limit {limit}, used {used} ({each})");
+        format!("quota {name} of {scope} {lacks}: need {need}, limit {limit}, used {used} ({each})");
     let diagnostic = match short {
         Shortage::Now => Diagnostic::error(Code::Quota, message),
         Shortage::MaybeNow | Shortage::AtMost | Shortage::Upgrading => {
@@ -204,16 +207,16 @@ fn diagnostic(
     let first = users.first().map(|taken| taken.pool);
     let placed = match first {
         Some(pool) => {
-            let place =
+            let origin =
                 if pool.change == PoolChange::New { pool.machine_at.clone() } else { pool.nodes_at.clone() };
-            diagnostic.at_value(place, "for these nodes").about(pool.address.clone(), "")
+            diagnostic.at_value(origin, "for these nodes").about(pool.address.clone(), "")
         }
         None => diagnostic,
     };
     placed.help(help(preflight, name, quota, need, short))
 }
 
-/// Returns how to request more, and what helps without a request.
+/// Returns the help text: how to request a larger quota, and what helps without one.
 fn help(preflight: &Preflight, name: &str, quota: Quota, need: i64, short: Shortage) -> String {
     let Preflight { project, region, .. } = preflight;
     let ask = request(project, region, name, quota, quota.used.saturating_add(need));
@@ -252,8 +255,8 @@ fn request(project: &str, region: &str, name: &str, quota: Quota, desired: i64) 
     )
 }
 
-/// Returns the quotas of a region that its answer lacks. Those of projects that lack them do not apply: older accounts have no
-/// `GPUS_ALL_REGIONS`. Source: gcloudrig/gcloudrig 25.
+/// Returns the quotas of a region that its answer lacks. A project quota that the answer lacks does not apply: older accounts
+/// have no `GPUS_ALL_REGIONS`. Source: gcloudrig/gcloudrig 25.
 fn unlisted<'n>(
     preflight: &Preflight,
     answers: &Answers,
