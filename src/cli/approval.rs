@@ -3,16 +3,22 @@
 
 use std::io::{self, BufRead, IsTerminal as _};
 
+use crate::cli::budget;
 use crate::cli::settings::{Failure, Format};
+use crate::report::human::cost;
 use crate::report::human::plan_text::{approval_needed, approval_text};
 use model::address::Address;
 use model::diag::{Code, Diagnostic};
 use model::source::Sources;
 use plan::{Approval, ApprovalVerb, Mode, Plan};
 
-/// Parses `replace:ADDRESS`, `delete:ADDRESS`, `take:ADDRESS` or `update:ADDRESS`.
+/// Parses `replace:ADDRESS`, `delete:ADDRESS`, `take:ADDRESS`, `update:ADDRESS` or `budget`.
 pub fn parse(text: &str) -> Result<Approval, String> {
-    let form = "it has the form replace:ADDRESS, delete:ADDRESS, take:ADDRESS or update:ADDRESS";
+    if text == ApprovalVerb::Budget.as_str() {
+        return Ok(Approval { verb: ApprovalVerb::Budget, address: Address::new(text) });
+    }
+    let form =
+        "it is `budget`, or has the form replace:ADDRESS, delete:ADDRESS, take:ADDRESS or update:ADDRESS";
     let (verb, address) = text.split_once(':').ok_or(form)?;
     let verb = ApprovalVerb::ALL.into_iter().find(|known| known.as_str() == verb).ok_or(form)?;
     if address.is_empty() {
@@ -57,6 +63,10 @@ pub fn obtain(
     approval: PlanApproval,
     format: Format,
 ) -> Result<ApprovedBy, Failure> {
+    let refusals = budget::refusals(plan, allowed);
+    if !refusals.is_empty() {
+        return Err(Failure::new(refusals, Sources::default()));
+    }
     let missing = MissingApprovals { approval, by_address: plan.missing_approvals(allowed) };
     if missing.approval == PlanApproval::Given && missing.by_address.is_empty() {
         return Ok(ApprovedBy::Options);
@@ -130,6 +140,7 @@ fn ask(
                 question.push_str(&needed);
             }
         }
+        question.extend(cost::asked(plan).map(|line| format!("{line}\n")));
         question.push_str("Only 'yes' will be accepted: ");
         confirm(&question, &["yes".to_owned()], answers, screen)?;
         question = String::new();
@@ -140,6 +151,7 @@ fn ask(
             ApprovalVerb::Delete => "delete",
             ApprovalVerb::Adopt => "adopt",
             ApprovalVerb::Update => "update",
+            ApprovalVerb::Budget => "exceed",
         };
         question.push_str(&format!("To {verb} {0}, type {0}: ", one.address));
         // As `--allow` takes it, too.

@@ -73,7 +73,8 @@ impl Exit {
             | Code::UnknownEffect
             | Code::Retarget
             | Code::NotAdoptable
-            | Code::AdoptionChanges => Self::Refused,
+            | Code::AdoptionChanges
+            | Code::OverBudget => Self::Refused,
             Code::Stale => Self::Stale,
             Code::Locked => Self::Locked,
             _ => Self::Error,

@@ -11,6 +11,7 @@ use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcomm
 
 mod access;
 mod approval;
+mod budget;
 mod commands;
 mod completion_values;
 mod exit;
@@ -20,6 +21,7 @@ pub mod helm;
 mod lock_holder;
 pub mod plan_file;
 mod preflight;
+mod price_file;
 mod readiness;
 mod rights;
 mod sandbox_folder;
@@ -84,6 +86,9 @@ struct Global {
     /// The `helm` that renders charts [env: DASK_INFRA_HELM; default: the one on the PATH]
     #[arg(long, value_name = "PATH", global = true, hide_short_help = true)]
     helm: Option<PathBuf>,
+    /// Count costs with the prices of this file instead of the built-in list prices
+    #[arg(long, value_name = "FILE", global = true, hide_short_help = true)]
+    prices: Option<PathBuf>,
     /// Let the stack read files outside its repository and run the programs in its kubeconfig [env:
     /// DASK_INFRA_TRUST_STACK=1]
     #[arg(long, global = true, hide_short_help = true)]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::cli::access::{self, MessageDetail};
+use crate::cli::price_file;
 use crate::cli::readiness::read_readiness;
 use crate::cli::sandbox_folder;
 use crate::cli::settings::{Access, Failure, Settings};
@@ -16,13 +17,14 @@ use live::kube::{InsecureAccess, KubeconfigAccess, KubeconfigReferences};
 use live::{ApiError, read::read};
 use model::address::{Address, FieldPath};
 use model::diag::{Code, Diagnostic, Severity};
+use model::prices::Prices;
 use model::resource::{Owner, Resource, Target, World};
 use model::secrets::Secrets;
 use model::secrets::env_values::{ENV_PREFIX, EnvValues};
 use model::source::Sources;
 use plan::review::readiness;
 use plan::scale::ScaleRequest;
-use plan::{Approval, DriftReport, Inputs, Mode, Plan, Selection, StopRequest};
+use plan::{Approval, Budget, DriftReport, Inputs, Mode, Plan, Selection, StopRequest};
 use sandbox::{Sandbox, SandboxError};
 use stack::charts::Render;
 use stack::disk::{Fence, Trust};
@@ -37,6 +39,8 @@ pub struct Session {
     lowered: Lowered,
     message_detail: MessageDetail,
     env_values: EnvValues,
+    /// The prices of `--prices`.
+    prices: Option<Prices>,
 }
 
 /// The request for a plan.
@@ -58,6 +62,8 @@ pub struct PlanRequest<'a> {
     pub when_idle: Option<u32>,
     /// The request to stop or to start.
     pub stop_request: StopRequest,
+    /// Limits of cost beside those of the stack file.
+    pub budget: Budget,
 }
 
 impl PlanRequest<'_> {
@@ -73,6 +79,7 @@ impl PlanRequest<'_> {
             retarget: false,
             when_idle: None,
             stop_request: StopRequest::Leave,
+            budget: Budget::default(),
         }
     }
 }
@@ -91,6 +98,7 @@ impl Session {
     /// # Errors
     /// The errors in the file and in those values.
     pub fn load_with(settings: &Settings, instead: &[(FieldPath, Value)]) -> Result<Self, Failure> {
+        let prices = settings.prices.as_deref().map(price_file::load).transpose()?;
         let env = |name: &str| settings.environment(name);
         let helm = |asked: &Render| crate::cli::helm::render(&settings.helm, asked);
         let options = stack::Options { env: &env, vars: &settings.vars, helm: Some(&helm) };
@@ -109,7 +117,7 @@ impl Session {
         if problems.is_empty() {
             let message_detail =
                 if settings.is_verbose() { MessageDetail::Full } else { MessageDetail::Brief };
-            Ok(Self { stack, sources, warnings, lowered, message_detail, env_values: given })
+            Ok(Self { stack, sources, warnings, lowered, message_detail, env_values: given, prices })
         } else {
             Err(Failure::new(problems, sources))
         }
@@ -151,6 +159,17 @@ impl Session {
     /// Returns the values from the environment that the stack's Secrets ask for.
     pub fn env_values(&self) -> &EnvValues {
         &self.env_values
+    }
+
+    /// Returns the limits of the stack file.
+    fn budget(&self) -> Budget {
+        let given = self.stack.budget.unwrap_or_default();
+        Budget { max_per_hour: given.max_per_hour, idle_per_day: given.idle_per_day }
+    }
+
+    /// Returns the prices that costs are counted with.
+    pub fn prices(&self) -> &Prices {
+        self.prices.as_ref().unwrap_or_else(|| Prices::list())
     }
 
     /// Returns the source locations of the stack's fields.
@@ -345,6 +364,7 @@ impl Session {
             retarget,
             when_idle,
             stop_request,
+            budget,
         } = request;
         let fail = |problems| Failure::new(problems, self.sources.clone());
         let replace: Result<Vec<Vec<Address>>, Diagnostic> =
@@ -361,6 +381,8 @@ impl Session {
             selection: selection.clone(),
             allow_retarget: *retarget,
             idle_wait_seconds: *when_idle,
+            prices: self.prices(),
+            budget: self.budget().or_of(*budget),
             ..Inputs::of(self.lowered.clone(), *mode, world, &self.sources)
         };
         inputs.stop_state.request = stop_request.clone();

@@ -95,6 +95,8 @@ pub struct Settings {
     pub access: Access,
     /// The program that renders charts.
     pub helm: PathBuf,
+    /// The file of prices, in place of the built-in list.
+    pub prices: Option<PathBuf>,
     /// Permission of the stack to read files outside its repository and to run programs.
     pub trust: Trust,
     detail: Detail,
@@ -111,7 +113,7 @@ impl Settings {
         let named = given.then(|| global.stack.clone());
         let options = options(&global);
         let program = program(named.as_deref(), &options);
-        let Global { stack, sandbox, vars, helm, trust_stack, verbose, color } = global;
+        let Global { stack, sandbox, vars, helm, prices, trust_stack, verbose, color } = global;
         let variable = |name| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
         let sandbox = sandbox.or_else(|| variable(SANDBOX_VARIABLE).map(PathBuf::from));
         let helm = helm.or_else(|| variable(HELM_VARIABLE).map(PathBuf::from));
@@ -136,7 +138,7 @@ impl Settings {
         let masks = Masks::default();
         masks.add(&secrets);
         let (vars, helm) = (vars.into_iter().collect(), helm.unwrap_or_else(|| PathBuf::from("helm")));
-        Self { stack, vars, access, helm, trust, detail, colour, program, options, masks }
+        Self { stack, vars, access, helm, prices, trust, detail, colour, program, options, masks }
     }
 
     /// Returns an environment variable as stacks see it. With a sandbox, the project has a default.
@@ -356,7 +358,8 @@ fn options(global: &Global) -> Vec<String> {
     });
     let helm = global.helm.iter().map(|helm| format!("--helm {}", quoted(&helm.display().to_string())));
     let trust = global.trust_stack.then(|| "--trust-stack".to_owned());
-    sandbox.chain(vars).chain(helm).chain(trust).collect()
+    let prices = global.prices.iter().map(|file| format!("--prices {}", quoted(&file.display().to_string())));
+    sandbox.chain(vars).chain(helm).chain(prices).chain(trust).collect()
 }
 
 /// Returns true if a variable may hold a secret.
@@ -384,6 +387,7 @@ mod tests {
             sandbox: None,
             vars,
             helm: None,
+            prices: None,
             trust_stack: false,
             verbose: false,
             color: Color::Auto,

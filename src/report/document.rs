@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use super::cost::{self, PlanCost};
 use super::human::plan_text::approval_text;
 use model::address::{FieldPath, Segment};
 use model::resource::{ByIdentity, DurationEstimate, Effect, FieldChange, Identity, KindId, by_identity};
@@ -156,19 +157,21 @@ pub struct PlanExtra {
     pub simulated: bool,
     /// `apply` or `destroy`.
     pub mode: &'static str,
-    /// US dollars per hour of the whole stack when autoscaled pools are at their maximum: list prices of us-central1, where they
-    /// are known, and the fee of GKE; without disks and traffic.
+    /// US dollars per hour of the whole stack when autoscaled pools are at their maximum, as in `cost.most`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hourly: Option<f64>,
-    /// US dollars per hour, as in `hourly`, when autoscaled pools are at their minimum.
+    /// US dollars per hour when autoscaled pools are at their minimum, as in `cost.idle`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hourly_minimum: Option<f64>,
     /// Seconds that the longest way through the plan usually takes, as far as it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usual_seconds: Option<DurationEstimate>,
-    /// Machine types whose price is not known and not in `hourly`.
+    /// Names of everything without a price, which is not in `hourly`: machine types, disks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unpriced: Vec<String>,
+    /// The cost before and after the apply; absent where Google bills nothing of the stack by the hour.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<PlanCost>,
     /// Consents that are still to be given: `replace:dask_cluster.rapids`.
     #[serde(rename = "consents_needed")]
     pub approvals_needed: Vec<String>,
@@ -249,10 +252,11 @@ fn extra(plan: &Plan) -> PlanExtra {
             Mode::Apply => "apply",
             Mode::Destroy => "destroy",
         },
-        hourly: plan.cost().map(|cost| cost.most),
-        hourly_minimum: plan.cost().map(|cost| cost.least),
+        hourly: cost::most(plan),
+        hourly_minimum: cost::idle(plan),
         usual_seconds: plan.critical_path().map(|path| path.estimate),
-        unpriced: plan.unpriced(),
+        unpriced: cost::unknown(plan),
+        cost: cost::plan_cost(plan),
         approvals_needed: plan.missing_approvals(&[]).iter().map(approval_text).collect(),
         approvals_given: plan.approved.iter().map(approval_text).collect(),
         notes: plan.notes.iter().map(note).collect(),

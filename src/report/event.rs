@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::cost::PlanCost;
 use model::resource::DurationEstimate;
 
 /// The version of the shape of these lines.
@@ -82,19 +83,21 @@ pub enum Body {
         changes: Changes,
         /// True if no live state was read.
         offline: bool,
-        /// US dollars per hour of the whole stack when autoscaled pools are at their maximum: list prices of us-central1, where
-        /// they are known, and the fee of GKE; without disks and traffic.
+        /// US dollars per hour of the whole stack when autoscaled pools are at their maximum, as in `cost.most`.
         #[serde(skip_serializing_if = "Option::is_none")]
         hourly: Option<f64>,
-        /// US dollars per hour, as in `hourly`, when autoscaled pools are at their minimum.
+        /// US dollars per hour when autoscaled pools are at their minimum, as in `cost.idle`.
         #[serde(skip_serializing_if = "Option::is_none")]
         hourly_minimum: Option<f64>,
         /// Seconds that the longest way through the plan usually takes, as far as it is known.
         #[serde(skip_serializing_if = "Option::is_none")]
         usual_seconds: Option<DurationEstimate>,
-        /// Machine types whose price is not known and not in `hourly`.
+        /// Names of everything without a price, which is not in `hourly`: machine types, disks.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         unpriced: Vec<String>,
+        /// The cost before and after the apply; absent where Google bills nothing of the stack by the hour.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cost: Option<Box<PlanCost>>,
         /// Consents that are still to be given: `replace:dask_cluster.rapids`.
         #[serde(rename = "consents", skip_serializing_if = "Vec::is_empty")]
         approvals: Vec<String>,

@@ -12,7 +12,7 @@ use plan::{DriftReport, Plan};
 use super::{Reporter, Screen, View, count};
 
 mod bars;
-pub(super) mod cost;
+pub mod cost;
 mod drift_text;
 mod fallbacks;
 pub mod findings;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::cost;
 use super::event::{
     Body, Changes, Drift, End, Ended, Field, Hook, Level, Line, Place, PlannedChange, Position, Range, Thing,
     Told, UI_VERSION,
@@ -104,6 +105,7 @@ impl Reporter for Json {
             hourly_minimum: None,
             usual_seconds: None,
             unpriced: Vec::new(),
+            cost: None,
             approvals: Vec::new(),
             outcomes: Vec::new(),
             elapsed_seconds: None,
@@ -155,10 +157,11 @@ impl Reporter for Json {
             place: place(plan),
             changes,
             offline: plan.offline,
-            hourly: plan.cost().map(|cost| cost.most),
-            hourly_minimum: plan.cost().map(|cost| cost.least),
+            hourly: cost::most(plan),
+            hourly_minimum: cost::idle(plan),
             usual_seconds: None,
-            unpriced: plan.unpriced(),
+            unpriced: cost::unknown(plan),
+            cost: cost::plan_cost(plan).map(Box::new),
             approvals: Vec::new(),
             outcomes: ended.collect(),
             elapsed_seconds: Some(seconds(*took)),
@@ -296,10 +299,11 @@ fn plan_summary(plan: &Plan) -> Body {
         place: place(plan),
         changes: Changes { add, change, replace, remove: destroy, forget, run, operation: "plan" },
         offline: plan.offline,
-        hourly: plan.cost().map(|cost| cost.most),
-        hourly_minimum: plan.cost().map(|cost| cost.least),
+        hourly: cost::most(plan),
+        hourly_minimum: cost::idle(plan),
         usual_seconds: plan.critical_path().map(|path| path.estimate),
-        unpriced: plan.unpriced(),
+        unpriced: cost::unknown(plan),
+        cost: cost::plan_cost(plan).map(Box::new),
         approvals: plan.missing_approvals(&[]).iter().map(approval_text).collect(),
         outcomes: Vec::new(),
         elapsed_seconds: None,

@@ -11,6 +11,7 @@ use model::source::Sources;
 use plan::{Action, DriftReport, Plan};
 
 pub mod connect;
+pub mod cost;
 pub mod document;
 pub mod event;
 pub mod graph;

@@ -113,6 +113,8 @@ pub struct Status {
     pub target: Target,
     /// The resources of the stack, in the order of creation.
     pub rows: Vec<Row>,
+    /// The cost of what exists.
+    pub cost: RunningCost,
 }
 
 impl Status {
@@ -147,13 +149,9 @@ impl Status {
         self.rows.iter().filter(other).map(changed).collect()
     }
 
-    fn cost(&self) -> RunningCost<'_> {
-        RunningCost::from_prices(self.rows.iter().flat_map(|row| &row.said.prices))
-    }
-
     /// Returns the JSON for programs.
     pub fn json(&self) -> Value {
-        let Self { owner, target, rows } = self;
+        let Self { owner, target, rows, cost } = self;
         let rows = rows.iter().map(|Row { address, identity, state, said }| {
             let facts: serde_json::Map<String, Value> =
                 said.facts.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
@@ -167,13 +165,13 @@ impl Status {
         });
         json!({
             "stack": owner.stack, "target": target.to_string(), "simulated": target.simulated,
-            "ready": self.is_ready(), "things": rows.collect::<Vec<_>>(), "running_cost": self.cost().json(),
+            "ready": self.is_ready(), "things": rows.collect::<Vec<_>>(), "running_cost": cost.json(),
         })
     }
 
     /// Returns the text for people: one line per section, or per object if `every` is set.
     pub fn text(&self, every: bool, width: usize) -> String {
-        let Self { owner, target, rows } = self;
+        let Self { owner, target, rows, cost } = self;
         let mut text = wrap("", &format!("Stack {} on {target} — {}", owner.stack, target.label()), width);
         text.push('\n');
         let lines = lines(rows, every);
@@ -201,7 +199,7 @@ impl Status {
             (all, absent) => format!("{ready} of {all} are ready, {absent} do not exist."),
         };
         text.push_str(&format!("\n{}\n", paint(Tint::Bold, &total)));
-        if let Some(cost) = self.cost().shown(target) {
+        if let Some(cost) = cost.shown() {
             text.push_str(&wrap("", &cost, width));
         }
         text
@@ -334,7 +332,8 @@ impl Line<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kinds::status::{Pending, Price};
+    use kinds::status::Pending;
+    use model::prices::Sum;
 
     fn row(address: &str, state: State, line: &str) -> Row {
         let said = StatusLine { line: line.to_owned(), ..StatusLine::default() };
@@ -344,7 +343,7 @@ mod tests {
     fn status(rows: Vec<Row>) -> Status {
         let owner = Owner { stack: "s".to_owned(), id: "i".to_owned() };
         let target = Target { context: Some("lab".to_owned()), simulated: true, ..Target::default() };
-        Status { owner, target, rows }
+        Status { owner, target, rows, cost: RunningCost::default() }
     }
 
     #[test]
@@ -359,16 +358,17 @@ mod tests {
             unscheduled: true,
         };
         workers.said.pending = vec![pending("w-1"), pending("w-2")];
-        let mut cluster = row("cluster", State::Ready, "RUNNING");
-        cluster.said.prices =
-            vec![Price::Known(0.10), Price::Unknown("a9-giga".to_owned()), Price::Known(1.0)];
-        let status = status(vec![
+        let cluster = row("cluster", State::Ready, "RUNNING");
+        let mut status = status(vec![
             cluster,
             row("op/A/x", State::Ready, ""),
             row("op/B/y", State::Failed("it crashed".to_owned()), ""),
             workers,
             row("check.c", State::Absent, ""),
         ]);
+        let sum = Sum { usd: 1.1, unknown: ["a9-giga".to_owned()].into(), spot: false };
+        let (region, date) = ("us-central1".to_owned(), "2026-07-30".to_owned());
+        status.cost = RunningCost { sum, region, date, is_list: true };
         let text = anstream::adapter::strip_str(&status.text(false, 80)).to_string();
         let expected = "Stack s on context lab of the kubeconfig — SIMULATED\n\n\
             \x20 ready    cluster         RUNNING\n\
@@ -379,8 +379,8 @@ mod tests {
             \x20          2 pods (w-1, w-2): unschedulable: no GPUs.\n\
             \x20 absent   check.c\n\
             \n1 of 4 are ready, 1 does not exist.\n\
-            Running cost: at least $1.10/h (list prices, without disks and traffic); price\n\
-            unknown: a9-giga\n";
+            Running cost: at least $1.10/h, $26 a day (list prices of us-central1,\n\
+            2026-07-30, with boot disks, without traffic); price unknown: a9-giga\n";
         assert_eq!(text, expected);
         let json = status.json();
         assert_eq!(

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::control_plane_down::{self, GkeWork, Stopwatch};
 use crate::failure::failed;
 use crate::record::RecordWriter;
-use crate::unscheduled::WaitedPods;
+use crate::waited_pods::WaitedPods;
 use crate::watch_events::Reply;
 use crate::write_guard::WriteGuard;
 use crate::{AbortCause, Event, Kinds, Outcome};

@@ -39,6 +39,7 @@ mod record_error;
 pub mod schedule;
 mod unscheduled;
 mod wait;
+mod waited_pods;
 mod watch_events;
 mod write_guard;
 

@@ -199,7 +199,6 @@ fn plan(changes: Vec<Change>) -> Plan {
         resources: desired.collect(),
         external: Vec::new(),
         capacity_options: Vec::new(),
-        hourly: None,
     };
     let (world, sources) = (World::empty(), Default::default());
     Inputs::of(lowered, Mode::Apply, &world, &sources).into_plan(changes, Vec::new(), Vec::new(), None)

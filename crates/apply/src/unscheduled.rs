@@ -9,10 +9,9 @@ use tokio::time::Instant;
 use crate::Outcome;
 use crate::change_run::ChangeRun;
 use crate::failure::{brief, failed};
+use crate::waited_pods::{selected_pool, unscheduled};
 use kinds::dask::why::part_of;
-use kinds::kind::QueryResults;
 use kinds::kubernetes::pod_state::PodState;
-use kinds::kubernetes::pods::selected;
 use kinds::kubernetes::why::{self, Cause, Outlook, PodContext, Pool};
 use kinds::scope::POOL_LABEL;
 use live::{Request, probe};
@@ -28,8 +27,6 @@ const NODE_TIMEOUT: Duration = Duration::from_secs(120);
 const ANY_NODE_TIMEOUT: Duration = Duration::from_secs(600);
 /// The least time between two looks at events: the autoscaler's scan interval.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
-/// Pools whose pods are looked at in one look.
-const MAX_POOLS: usize = 4;
 
 /// The knowledge of a wait about its pods that no node takes.
 #[derive(Debug, Default)]
@@ -40,39 +37,6 @@ pub struct Unscheduled {
     is_of_pool: bool,
     /// Since when no node has come.
     blocked: Option<Instant>,
-}
-
-/// The pods of a resource that is waited for.
-#[derive(Debug, Default)]
-pub struct WaitedPods {
-    /// Those that no node takes, one for each pool that they select.
-    unscheduled: Vec<Value>,
-    /// The query for them, where the look at the resource did not read them.
-    query: Option<Query>,
-}
-
-impl WaitedPods {
-    /// Returns the pods by a look at a resource.
-    pub fn of(found: &QueryResults) -> Self {
-        let lists = found.all().filter_map(|part| part["items"].as_array()).flatten();
-        let own = found.own_object();
-        let pods = lists.chain((own["kind"] == "Pod").then_some(own));
-        let unscheduled = unscheduled(pods);
-        // Deployments and the like count their pods themselves.
-        let query = if unscheduled.is_empty() { selected(own) } else { None };
-        Self { unscheduled, query }
-    }
-}
-
-fn unscheduled<'p>(all: impl Iterator<Item = &'p Value>) -> Vec<Value> {
-    let mut pods: Vec<Value> = Vec::new();
-    for pod in all.filter(|pod| PodState(pod).unscheduled().is_some() && !PodState(pod).is_terminating()) {
-        let is_known = pods.iter().any(|other| selected_pool(other) == selected_pool(pod));
-        if pods.len() < MAX_POOLS && !is_known {
-            pods.push(pod.clone());
-        }
-    }
-    pods
 }
 
 impl ChangeRun<'_> {
@@ -197,10 +161,6 @@ impl ChangeRun<'_> {
         let nodes = found["items"].as_array().map_or(0, Vec::len) as u64;
         pool.most.is_some_and(|most| nodes >= most)
     }
-}
-
-fn selected_pool(pod: &Value) -> Option<&str> {
-    pod["spec"]["nodeSelector"][POOL_LABEL].as_str()
 }
 
 /// `waiting for a node: the autoscaler is adding one to node_pool.workers (usually 2–10 min with GPUs)`.

@@ -15,7 +15,7 @@ pub fn count(value: &Value) -> u64 {
 }
 
 /// Returns a whole number, which may be a JSON string: some APIs and quantities have it so.
-pub(crate) fn number(value: &Value) -> Option<u64> {
+pub fn number(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.parse().ok())
 }
 

@@ -12,6 +12,7 @@ use kind::Kind;
 
 use model::resource::KindId;
 
+pub mod cost;
 pub mod dask;
 pub mod descriptions;
 pub mod driver_path;

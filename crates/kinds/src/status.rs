@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::cost::Billed;
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StatusLine {
     /// One line for people: `1 of 1 nodes ready, 2 GPUs allocatable`.
@@ -18,16 +20,8 @@ pub struct StatusLine {
     pub failed: Option<String>,
     /// The event that a ready resource still waits for: `status` shows it, and no apply waits for it.
     pub waits: Option<String>,
-    /// The prices of its live objects, if they are billed.
-    pub prices: Vec<Price>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub enum Price {
-    /// US dollars per hour: us-central1's list prices, without disks and traffic.
-    Known(f64),
-    /// The name of an item without a price in the catalog: `a3-ultragpu-8g`.
-    Unknown(String),
+    /// Its parts that exist and are billed by themselves.
+    pub billed: Vec<Billed>,
 }
 
 /// A pod that does not run.

@@ -1,5 +1,5 @@
 //! Facts about accelerators, machine types and zones, from `schemas/gcp-accelerators.toml`. Data and lookup only. An unknown
-//! value is `None`, never zero. Prices are list prices of one region at one time: an estimate, not a bill.
+//! value is `None`, never zero.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -21,10 +21,6 @@ pub struct Machine {
     /// The number of local SSDs that GKE always attaches.
     #[serde(rename = "local_ssd_count_default")]
     pub local_ssds: Option<u32>,
-    /// USD per hour, including accelerators that come with the type.
-    pub price_on_demand: Option<f64>,
-    #[serde(rename = "price_spot_snapshot")]
-    pub price_spot: Option<f64>,
     /// Zones in which the type is known to exist; empty if unknown.
     #[serde(default)]
     pub zones: Vec<String>,
@@ -73,11 +69,6 @@ pub struct Accelerator {
     pub mig: BTreeMap<String, u32>,
     #[serde(default)]
     pub zones: Vec<String>,
-    /// USD per hour for one GPU, without its machine.
-    #[serde(rename = "gpu_price_on_demand")]
-    pub price_on_demand: Option<f64>,
-    #[serde(rename = "gpu_price_spot_snapshot")]
-    pub price_spot: Option<f64>,
     #[serde(default)]
     n1_max_vcpus_by_count: Vec<(u32, u32)>,
     #[serde(default)]
@@ -146,8 +137,6 @@ struct Family {
     /// The sizes that do not follow the rule.
     #[serde(default)]
     memory_gb_by_vcpus: Vec<(u32, f64)>,
-    price_per_vcpu: Option<f64>,
-    price_per_gb: Option<f64>,
 }
 
 #[derive(Deserialize)]
@@ -199,15 +188,12 @@ impl Family {
         self.vcpus.iter().map(|&vcpus| {
             let listed = self.memory_gb_by_vcpus.iter().find(|(at, _)| *at == vcpus);
             let memory_gb = listed.map_or((f64::from(vcpus) * self.gb_per_vcpu).floor(), |(_, gb)| *gb);
-            let price = |vcpu: f64, gb: f64| f64::from(vcpus) * vcpu + memory_gb * gb;
             Machine {
                 name: format!("{}-{vcpus}", self.name),
                 vcpus: Some(vcpus),
                 memory_gb: Some(memory_gb),
                 accelerator: None,
                 local_ssds: None,
-                price_on_demand: self.price_per_vcpu.zip(self.price_per_gb).map(|(vcpu, gb)| price(vcpu, gb)),
-                price_spot: None,
                 zones: Vec::new(),
             }
         })
@@ -249,8 +235,6 @@ fn read_custom(name: &str) -> Option<Machine> {
         memory_gb: Some(f64::from(megabytes) / 1024.0),
         accelerator: None,
         local_ssds: None,
-        price_on_demand: None,
-        price_spot: None,
         zones: Vec::new(),
     })
 }
@@ -309,30 +293,6 @@ pub fn region_of(zone: &str) -> Option<&str> {
 /// Returns how a GPU may be shared.
 pub fn gpu_sharing() -> Option<&'static GpuSharing> {
     CATALOG.as_ref().map(|catalog| &catalog.gpu_sharing)
-}
-
-/// USD per hour for a GKE cluster, of whatever size. Source: cloud.google.com/kubernetes-engine/pricing, "cluster management
-/// fee"; a monthly credit of a billing account covers one zonal or Autopilot cluster.
-pub const GKE_FEE: f64 = 0.10;
-
-/// Returns USD per hour for one node: its machine and `count` accelerators of a kind. `None` if a part of the price is unknown,
-/// or such a node cannot exist.
-pub fn hourly_price(machine: &str, accelerator: Option<&str>, count: u32, capacity: Capacity) -> Option<f64> {
-    let machine = self::machine(machine)?;
-    let host = match capacity {
-        Capacity::OnDemand => machine.price_on_demand?,
-        Capacity::Spot => machine.price_spot?,
-    };
-    let Some(kind) = accelerator.filter(|_| count > 0) else { return Some(host) };
-    if let Some(fixed) = &machine.accelerator {
-        return (fixed.kind == kind && fixed.count == count).then_some(host);
-    }
-    let accelerator = self::accelerator(kind).filter(|_| machine.takes_accelerators())?;
-    let each = match capacity {
-        Capacity::OnDemand => accelerator.price_on_demand?,
-        Capacity::Spot => accelerator.price_spot?,
-    };
-    Some(host + each * f64::from(count))
 }
 
 /// Returns the Compute Engine quota that GPUs of a kind count against in a region.
@@ -494,29 +454,6 @@ mod tests {
         }
         assert!(zones().any(|zone| zone == "us-central1-c"));
         assert!(zones().all(|zone| region_of(zone).is_some()));
-    }
-
-    #[test]
-    fn prices_are_sums_of_what_is_known() {
-        use Capacity::{OnDemand, Spot};
-        let (a100, t4) = (Some("nvidia-tesla-a100"), Some("nvidia-tesla-t4"));
-        for (machine, accelerator, count, capacity, expected) in [
-            ("a2-highgpu-2g", a100, 2, OnDemand, Some("7.3468")),
-            ("a2-highgpu-2g", None, 0, OnDemand, Some("7.3468")),
-            ("a2-highgpu-2g", a100, 2, Spot, Some("3.6077")),
-            ("a2-highgpu-2g", a100, 1, OnDemand, None),
-            ("n1-standard-2", t4, 1, OnDemand, Some("0.4450")),
-            ("n1-standard-2", None, 0, OnDemand, Some("0.0950")),
-            ("n1-standard-2", t4, 1, Spot, None),
-            ("e2-standard-4", None, 0, OnDemand, Some("0.1340")),
-            ("e2-standard-4", t4, 1, OnDemand, None),
-            ("a3-highgpu-8g", None, 0, OnDemand, None),
-            ("unknown", None, 0, OnDemand, None),
-        ] {
-            let found =
-                hourly_price(machine, accelerator, count, capacity).map(|price| format!("{price:.4}"));
-            assert_eq!(found.as_deref(), expected, "{machine} {accelerator:?} {count} {capacity:?}");
-        }
     }
 
     #[test]

@@ -9,13 +9,15 @@
 //! - `secrets`: values that no output may show, and texts without them.
 //! - `shell`: text to paste: command lines of quoted words, strings of Python.
 //! - `versions`: versions of Dask's processes and clients that work together.
-//! - `catalog`: machines, GPUs, zones and prices: data and look-up, no decisions.
+//! - `catalog`: machines, GPUs and zones: data and look-up, no decisions.
+//! - `prices`: list prices by region, and sums of prices.
 //! - `source`: the texts that a user wrote, and the place of every field in them. No values.
 //! - `diag`: `Diagnostic`, the one table of codes, rendering to text and JSON. Nothing is printed.
 //! - `resource`, `record`: identities, resources, worlds, fields of changes, steps and calls; the record of a stack. No behavior.
 
 pub mod address;
 pub mod catalog;
+pub mod prices;
 pub mod quantity;
 pub mod schema;
 pub mod secrets;

@@ -1,7 +1,7 @@
 //! The shared vocabulary: names, desired state, live state, changes.
 //! Values only; nothing here reads, writes or decides.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -291,20 +291,6 @@ pub struct External {
     pub role: Role,
 }
 
-/// The cost of a stack's cluster and node pools, in US dollars per hour: us-central1's list prices and GKE's fee, without disks
-/// and traffic.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Hourly {
-    /// The cost of everything with a known price.
-    pub whole: Cost,
-    /// The cost of each node pool with a known price; for an Autopilot cluster its fee.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub pools: BTreeMap<Address, Cost>,
-    /// The machines of each pool without a known price: `n1-standard-4 with nvidia-tesla-t4 (spot)`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub unpriced: BTreeMap<Address, String>,
-}
-
 /// The usual seconds until a resource is created and ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DurationEstimate {
@@ -332,20 +318,6 @@ impl fmt::Display for DurationEstimate {
             true => write!(f, "{most} {unit}"),
             false => write!(f, "{least}–{most} {unit}"),
         }
-    }
-}
-
-/// US dollars per hour, when autoscaled pools are at their minimum and at their maximum.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Cost {
-    pub least: f64,
-    pub most: f64,
-}
-
-impl std::ops::AddAssign for Cost {
-    fn add_assign(&mut self, other: Self) {
-        self.least += other.least;
-        self.most += other.most;
     }
 }
 

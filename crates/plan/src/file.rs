@@ -7,13 +7,14 @@ use serde_json::Value;
 
 use crate::{Action, Change, Inputs, Plan};
 use model::diag::{Code, Diagnostic};
+use model::prices::Prices;
 use model::resource::{
     Deferred, FieldChange, Identity, JsonText, KindId, Lowered, Method, Resource, Step, World,
 };
 use model::source::Sources;
 
 /// The format version; files of other versions are refused.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 #[derive(Serialize, Deserialize)]
 struct Saved {
@@ -114,7 +115,7 @@ fn json_error(text: &[u8], why: &serde_json::Error) -> String {
 }
 
 /// Returns the inputs of a saved plan, with the world as it is now.
-pub fn replan_inputs<'a>(saved: &Plan, world: &'a World, sources: &'a Sources) -> Inputs<'a> {
+pub fn replan_inputs<'a>(saved: &'a Plan, world: &'a World, sources: &'a Sources) -> Inputs<'a> {
     let Plan {
         target,
         owner,
@@ -123,7 +124,8 @@ pub fn replan_inputs<'a>(saved: &Plan, world: &'a World, sources: &'a Sources) -
         file_baseline: in_file,
         external,
         capacity_options,
-        hourly,
+        bill,
+        budget,
         approved,
         partial,
         allow_retarget: retarget,
@@ -133,14 +135,12 @@ pub fn replan_inputs<'a>(saved: &Plan, world: &'a World, sources: &'a Sources) -
         stop_state,
         ..
     } = saved;
-    let (resources, hourly) = in_file.restored(desired, hourly.as_ref());
     let stack = Lowered {
         owner: owner.clone(),
         target: target.clone(),
-        resources,
+        resources: in_file.restored(desired),
         external: external.clone(),
         capacity_options: capacity_options.clone(),
-        hourly,
     };
     Inputs {
         approved: approved.clone(),
@@ -150,6 +150,8 @@ pub fn replan_inputs<'a>(saved: &Plan, world: &'a World, sources: &'a Sources) -
         retry_capacity: *retry_capacity,
         idle_wait_seconds: *when_idle,
         stop_state: stop_state.clone(),
+        budget: *budget,
+        prices: bill.as_ref().and_then(|bill| bill.prices.as_deref()).unwrap_or_else(|| Prices::list()),
         ..Inputs::of(stack, *mode, world, sources)
     }
 }

@@ -10,7 +10,7 @@
 //! - `order`: what comes before what (`graph`, `relations`), as pairs and barriers.
 //! - `review`: notes on the finished plan, and `preflight`: what Google Cloud would refuse.
 //!
-//! Beside them: `steps` writes the steps of each change, `reason` says why a change is made, `stop`, `scale` and `drift`
+//! Beside them: `cost` says what the stack costs, with `needed_nodes` for autoscaled pools, `steps` writes the steps of each change, `reason` says why a change is made, `stop`, `scale` and `drift`
 //! serve their commands, and `file` saves plans.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,10 +18,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub mod budget;
+pub mod cost;
 pub mod drift;
 mod external_effects;
 pub mod file;
 pub mod make;
+mod needed_nodes;
 pub mod observe;
 pub mod order;
 mod planner;
@@ -32,6 +35,8 @@ pub mod scale;
 mod steps;
 pub mod stop;
 
+pub use budget::Budget;
+pub use cost::{Bill, SectionCost};
 pub use drift::{Drift, DriftKind, DriftReport, drift};
 pub use make::{drop_unused_managed_fields, plan, read_set};
 pub use observe::inputs::{FileBaseline, Inputs, Partial, Selection};
@@ -45,8 +50,8 @@ pub use reason::Reason;
 use model::address::{Address, FieldPath};
 use model::diag::Code;
 use model::resource::{
-    CapacityOptions, Cost, DurationEstimate, External, Fallback, FieldChange, Hourly, Identity, JsonText,
-    KindId, Lane, Owner, Resource, Step, Target, Until,
+    CapacityOptions, DurationEstimate, External, Fallback, FieldChange, Identity, JsonText, KindId, Lane,
+    Owner, Resource, Step, Target, Until,
 };
 
 pub use model::resource::Action;
@@ -220,9 +225,12 @@ pub enum ApprovalVerb {
     Adopt,
     /// Changing a field whose effect is unknown.
     Update,
+    /// Exceeding the budget, for once. It has no address but its own name.
+    Budget,
 }
 
 impl ApprovalVerb {
+    /// Those of a resource, each with an address.
     pub const ALL: [Self; 4] = [Self::Replace, Self::Delete, Self::Adopt, Self::Update];
 
     /// Returns the verb as `--allow` takes it.
@@ -232,6 +240,7 @@ impl ApprovalVerb {
             Self::Delete => "delete",
             Self::Adopt => "take",
             Self::Update => "update",
+            Self::Budget => "budget",
         }
     }
 }
@@ -289,7 +298,10 @@ pub struct Plan {
     /// Review notes.
     pub notes: Vec<Note>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hourly: Option<Hourly>,
+    pub bill: Option<Bill>,
+    /// Limits of what the stack may cost.
+    #[serde(default, skip_serializing_if = "Budget::is_none")]
+    pub budget: Budget,
     /// Approvals given when the plan was made.
     #[serde(rename = "allowed", default, skip_serializing_if = "Vec::is_empty")]
     pub approved: Vec<Approval>,
@@ -397,17 +409,6 @@ impl Plan {
             && !self.record_left
             && !self.stop_state.differs_from_record
             && !self.changes.iter().any(Change::is_waited_for)
-    }
-
-    /// Returns the hourly price of the stack as far as prices are known; `None` if no price is known.
-    pub fn cost(&self) -> Option<Cost> {
-        self.hourly.as_ref().filter(|hourly| !hourly.pools.is_empty()).map(|hourly| hourly.whole)
-    }
-
-    /// Returns the machine types without a known price.
-    pub fn unpriced(&self) -> Vec<String> {
-        let unpriced = self.hourly.iter().flat_map(|hourly| hourly.unpriced.values());
-        unpriced.cloned().collect::<BTreeSet<String>>().into_iter().collect()
     }
 
     /// Returns true if apply would change nothing.
@@ -562,8 +563,9 @@ impl Plan {
             let meant = self.resolve_approval(given);
             let needed = self.changes.iter().flat_map(|change| self.approvals_of(change, &own));
             let mut needed = needed.chain(self.approval_for_unlisted_foreign());
-            let is_needed =
-                (unseen && given.is_for_unread_contents()) || needed.any(|needed| needed.is_given(&meant));
+            let is_needed = given.verb == ApprovalVerb::Budget
+                || (unseen && given.is_for_unread_contents())
+                || needed.any(|needed| needed.is_given(&meant));
             !is_needed
         };
         self.approved.iter().filter(fits).collect()

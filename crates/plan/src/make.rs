@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::observe::inputs::{FileBaseline, Inputs};
 use crate::planner::Planner;
 use crate::{
-    Action, Barrier, Change, ExternalRead, Mode, Plan, order::graph, propose::fallback, review, stop,
+    Action, Barrier, Change, ExternalRead, Mode, Plan, cost, order::graph, propose::fallback, review, stop,
 };
 use kinds::pod_defaults;
 use model::address::Address;
@@ -77,12 +77,12 @@ pub fn drop_unused_managed_fields(world: &mut World, mode: Mode, external: &[Ext
 
 /// Returns the plan, or all errors, sorted by their position in the file.
 pub fn plan(mut inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
-    let (file, hourly) = (Arc::clone(&inputs.desired), inputs.hourly.clone());
+    let file = Arc::clone(&inputs.desired);
     fallback::use_current_options(&mut inputs);
     keep_live_defaults(&mut inputs);
     let mut inputs = stop::apply_stops(inputs)?;
     if !Arc::ptr_eq(&file, &inputs.desired) {
-        inputs.file_baseline = FileBaseline::of(&file, hourly, &inputs);
+        inputs.file_baseline = FileBaseline::of(&file, &inputs);
     }
     drop(file);
     let mut planner = Planner::new(&inputs);
@@ -96,7 +96,9 @@ pub fn plan(mut inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
         model::diag::sort(&mut problems, inputs.sources);
         return Err(problems);
     }
+    let bill = cost::bill(&inputs, &changes);
     let mut plan = inputs.into_plan(changes, reads, notes, partial);
+    plan.bill = bill;
     plan.barriers = barriers;
     let reviewed = review::review(&plan);
     plan.notes.extend(reviewed);

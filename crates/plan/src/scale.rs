@@ -6,7 +6,7 @@ use crate::observe::inputs::{Inputs, Partial};
 use crate::observe::{Ownership, fingerprint};
 use crate::planner::{Planner, Selected};
 use crate::steps::{deleted_workers_note, wait_until_ready};
-use crate::{Action, Change, Note, Plan};
+use crate::{Action, Change, Note, Plan, cost};
 use kinds::dask;
 use kinds::dask::scale::{is_autoscaler_of, scale_objects};
 use kinds::gke::compare::FingerprintInput;
@@ -54,7 +54,10 @@ pub fn scale(inputs: Inputs, request: &ScaleRequest<'_>) -> Result<Plan, Vec<Dia
     if !problems.is_empty() {
         return Err(problems);
     }
-    Ok(inputs.into_plan(changes, Vec::new(), notes, partial))
+    let bill = cost::bill(&inputs, &changes);
+    let mut plan = inputs.into_plan(changes, Vec::new(), notes, partial);
+    plan.bill = bill;
+    Ok(plan)
 }
 
 impl Planner<'_> {

@@ -23,7 +23,7 @@ use kinds::scope::POOL_LABEL;
 use model::address::{Address, FieldPath};
 use model::diag::{Code, Diagnostic};
 use model::record::{Stop, Stopped};
-use model::resource::{Cost, External, Hourly, Identity, KindId, Recreation, Resource, Seen, World};
+use model::resource::{External, Identity, KindId, Recreation, Resource, Seen, World};
 
 /// Returns the inputs with the stops applied: the stopped resources, and pools without nodes.
 ///
@@ -106,7 +106,6 @@ pub(crate) fn apply_stops(mut inputs: Inputs<'_>) -> Result<Inputs<'_>, Vec<Diag
         {
             let resource = &mut Arc::make_mut(&mut inputs.desired)[at];
             empty(&mut resource.body);
-            inputs.hourly = inputs.hourly.take().map(|hourly| without_pool_price(hourly, &resource.address));
         }
     }
     inputs.stop_state.stopped = stopped;
@@ -207,17 +206,6 @@ fn pools_needed_to_start(inputs: &Inputs<'_>, starts: &BTreeSet<Identity>) -> Ve
         return Vec::new();
     }
     pools.into_iter().cloned().collect()
-}
-
-/// Returns the price without a pool that has no nodes.
-fn without_pool_price(mut hourly: Hourly, pool: &Address) -> Hourly {
-    hourly.unpriced.remove(pool);
-    if let Some(cost) = hourly.pools.get_mut(pool) {
-        hourly.whole.least -= cost.least;
-        hourly.whole.most -= cost.most;
-        *cost = Cost::default();
-    }
-    hourly
 }
 
 /// Returns the resources to stop: the named ones that can be stopped, the resources that run on them, and their parts.

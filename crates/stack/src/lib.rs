@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub mod budget;
 pub mod charts;
 mod check;
 pub mod disk;
@@ -37,6 +38,7 @@ mod tree;
 mod variables;
 mod yaml;
 
+pub use budget::Budget;
 pub use fields::fields;
 pub use kinds::dask::cluster::{DaskCluster, Scheduler, Worker};
 pub use kinds::dask::group::DaskGroup;
@@ -144,6 +146,9 @@ pub struct Stack {
     /// Helm charts, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub helm_release: BTreeMap<String, HelmRelease>,
+    /// Limits of what the stack may cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
     /// Exceptions for what is usually a mistake, each with a reason.
     #[serde(default, skip_serializing_if = "Allow::is_empty")]
     pub allow: Allow,

@@ -8,9 +8,9 @@ use kinds::section::{external_sections, managed};
 use model::address::{Address, Segment};
 use model::diag::{Code, Diagnostic};
 use model::resource::{
-    CapacityOptions, ClusterName, Cost, External, Hourly, Identity, KindId, Owner, Resource, Role, Target,
+    CapacityOptions, ClusterName, External, Identity, KindId, Owner, Resource, Role, Target,
 };
-use model::{catalog, schema};
+use model::schema;
 
 pub use model::resource::Lowered;
 
@@ -83,7 +83,7 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
     let external = external(stack, &scope);
     let capacity_options = capacity_options(stack, &scope);
     let Scope { owner, target, .. } = scope;
-    Lowered { owner, target, resources: resources.into(), external, capacity_options, hourly: hourly(stack) }
+    Lowered { owner, target, resources: resources.into(), external, capacity_options }
 }
 
 /// Splits objects from YAML into those of a section and all others.
@@ -288,41 +288,6 @@ fn zones(stack: &Stack) -> u32 {
         Ok(0) | Err(_) => 1,
         Ok(zones) => zones,
     }
-}
-
-fn hourly(stack: &Stack) -> Option<Hourly> {
-    let cluster = stack.cluster.as_ref()?;
-    // What others own is not this stack's to pay.
-    let mut ours = managed(&stack.node_pool).peekable();
-    let autopilot = cluster.autopilot && cluster.manage.is_managed();
-    if !autopilot {
-        ours.peek()?;
-    }
-    let mut hourly = Hourly::default();
-    let fee = Cost { least: catalog::GKE_FEE, most: catalog::GKE_FEE };
-    if cluster.manage.is_managed() {
-        hourly.whole += fee;
-    }
-    if autopilot {
-        // Of the rest Google bills what Pods request, while they run.
-        hourly.pools.insert(Address::new("cluster"), fee);
-        hourly.unpriced.insert(Address::new("cluster"), "Pods on Autopilot".to_owned());
-    }
-    for (name, pool) in ours {
-        match kinds::gke::node_pool::capacity_options::hourly(pool) {
-            Some(cost) => {
-                hourly.pools.insert(Address::of("node_pool", name), cost);
-                hourly.whole += cost;
-            }
-            None => {
-                let spot = if pool.spot { " (spot)" } else { "" };
-                let with = pool.gpus().map(|(gpu, _)| format!(" with {gpu}")).unwrap_or_default();
-                let machines = format!("{}{with}{spot}", pool.machine_type);
-                hourly.unpriced.insert(Address::of("node_pool", name), machines);
-            }
-        }
-    }
-    Some(hourly)
 }
 
 /// Checks the bodies of Kubernetes objects against the schemas of their kinds, without a server.

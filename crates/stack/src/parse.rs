@@ -112,7 +112,8 @@ pub fn sections(path: &Path) -> Vec<Address> {
 }
 
 /// Sections that are settings and have no resources.
-const SETTINGS: [&str; 8] = ["allow", "gke", "kubernetes", "local", "slurm", "ssh", "stack", "vars"];
+const SETTINGS: [&str; 9] =
+    ["allow", "budget", "gke", "kubernetes", "local", "slurm", "ssh", "stack", "vars"];
 
 /// Returns the address of a section's path: `node_pool.a`. `None` for a path inside a section.
 fn address_of(path: &FieldPath) -> Option<Address> {

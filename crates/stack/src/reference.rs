@@ -13,7 +13,7 @@ pub fn order() -> Vec<&'static str> {
     ["stack", "gke", "kubernetes", "local", "ssh", "slurm", "vars"]
         .into_iter()
         .chain(sections)
-        .chain(["allow"])
+        .chain(["budget", "allow"])
         .collect()
 }
 

@@ -51,7 +51,7 @@ pub const DESTROY_EXAMPLES: &str = "Examples:\n  \
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// A plan saved by `plan --out FILE`; without it, plans now
-    #[arg(value_name = "PLAN", conflicts_with_all = ["replace", "retry_capacity", "target", "exclude", "when_idle", "start"])]
+    #[arg(value_name = "PLAN", conflicts_with_all = ["replace", "retry_capacity", "budget", "target", "exclude", "when_idle", "start"])]
     file: Option<PathBuf>,
     /// Do not ask for `yes`; replacing and deleting still need --allow
     #[arg(long)]

@@ -7,7 +7,7 @@ use crate::cli::Exit;
 use crate::cli::preflight::{PreflightChoice, preflight};
 use crate::cli::session::{PlanRequest, Session, block_on};
 use crate::cli::settings::{Failure, Format, Settings};
-use crate::cli::{approval, completion_values, lock_holder, plan_file};
+use crate::cli::{approval, budget, completion_values, lock_holder, plan_file};
 use crate::report::human::Detail;
 use crate::report::{Next, Reporter, View, document};
 use apply::{ApplyOptions, lock};
@@ -15,7 +15,7 @@ use live::LiveApi;
 use model::diag::{Code, Diagnostic, Severity};
 use model::record::Stop;
 use model::resource::{Action, Identity};
-use plan::{Approval, Change, Mode, Plan, Selection, StopRequest};
+use plan::{Approval, Budget, Change, Mode, Plan, Selection, StopRequest};
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
@@ -34,7 +34,7 @@ pub const EXAMPLES: &str = "Examples:\n  \
 #[derive(clap::Args, Clone, Debug)]
 pub struct PlanArgs {
     /// Approve replacing, deleting, adopting, or a change of unknown effect: `replace:ADDRESS`, `delete:ADDRESS`,
-    /// `take:ADDRESS`, `update:ADDRESS`
+    /// `take:ADDRESS`, `update:ADDRESS`; or `budget`: exceed it this time
     #[arg(long, value_name = "VERB:ADDRESS", value_parser = approval::parse, add = completion_values::approvals())]
     pub allow: Vec<Approval>,
     /// Replace this, although nothing forces it
@@ -43,6 +43,9 @@ pub struct PlanArgs {
     /// Replace node pools with `capacity` that are not on their first way, and try the ways from the first again
     #[arg(long)]
     pub retry_capacity: bool,
+    /// Refuse a stack that may cost more, as `[budget]` does: `20/h` at its maximum, `8/day` when idle. May be repeated
+    #[arg(long, value_name = "DOLLARS", value_parser = budget::parse)]
+    pub budget: Vec<Budget>,
     #[command(flatten)]
     pub part: PartOptions,
     /// Allow another target than the stack's existing one: creates a second cluster
@@ -199,6 +202,11 @@ pub fn plan(settings: &Settings, args: &Args) -> Exit {
             reporter.diagnostics(&refused, session.sources());
             return Ok(Exit::Refused);
         }
+        let over = budget::refusals(&plan, &[]);
+        if !over.is_empty() {
+            reporter.diagnostics(&over, session.sources());
+            return Ok(Exit::Refused);
+        }
         if findings.iter().any(|finding| finding.severity == Severity::Error) {
             return Ok(Exit::Error);
         }
@@ -261,6 +269,7 @@ impl PlanArgs {
             allow: Vec::new(),
             replace: Vec::new(),
             retry_capacity: false,
+            budget: Vec::new(),
             part: PartOptions::default(),
             retarget: false,
             when_idle: false,
@@ -281,6 +290,7 @@ impl PlanArgs {
             allow,
             replace,
             retry_capacity,
+            budget,
             part,
             retarget,
             when_idle,
@@ -301,7 +311,9 @@ impl PlanArgs {
         let retry_capacity = *retry_capacity;
         let (selection, retarget, parallelism) = (part.selection(), *retarget, *parallelism);
         let when_idle = when_idle.then(|| wait.unwrap_or(IDLE_WAIT));
+        let budget = budget.iter().fold(Budget::default(), |all, one| all.or_of(*one));
         PlanRequest {
+            budget,
             mode,
             approved: allow,
             replace,

@@ -12,6 +12,7 @@ use crate::cli::commands::plan::parallelism;
 use crate::cli::completion_values;
 use crate::cli::session::{Link, Session, block_on};
 use crate::cli::settings::{Failure, Format, Settings};
+use crate::report::human::cost::RunningCost;
 use crate::report::status::{Row, State, Status};
 use apply::ApplyOptions;
 use kinds::kind::QueryResults;
@@ -152,10 +153,12 @@ pub(crate) async fn status_of(
     // What others own is not this stack's to pay.
     let others = lowered.external.iter().map(|external| &external.resource.identity);
     let others: BTreeSet<&Identity> = others.collect();
-    rows.iter_mut().filter(|row| others.contains(&row.identity)).for_each(|row| row.said.prices.clear());
+    rows.iter_mut().filter(|row| others.contains(&row.identity)).for_each(|row| row.said.billed.clear());
     without_nodes(&mut rows, &resources, &world);
     add_event_reasons(&*api, &mut rows).await;
-    Ok(Status { owner: lowered.owner.clone(), target: lowered.target.clone(), rows })
+    let billed = rows.iter().flat_map(|row| &row.said.billed);
+    let cost = RunningCost::of(&lowered.target, billed, session.prices());
+    Ok(Status { owner: lowered.owner.clone(), target: lowered.target.clone(), rows, cost })
 }
 
 pub(crate) async fn row(api: &dyn LiveApi, resource: &Resource, owner: &Owner, world: &World) -> Row {

@@ -4,101 +4,206 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use kinds::status::Price;
-use model::resource::{Cost, External, Identity, Target};
-use plan::Plan;
+use crate::report::cost::dollars;
+use apply::{Outcome, Summary};
+use kinds::cost::Billed;
+use model::address::Address;
+use model::prices::{Prices, Sum};
+use model::resource::{External, Identity, Target};
+use plan::{Bill, Change, Mode, Plan, Reason, SectionCost};
 
-/// The region whose list prices the catalog has.
-const PRICED: &str = "us-central1";
-
-/// `Cost: $0.23/h at minimum size, $15.47/h at maximum size (…)`. Unknown prices are named, and never left out of a sum
-/// in silence.
+/// `Cost: $8.31/h as planned, $199 a day; $0.25/h idle, $15.69/h at maximum (…)`. Unknown prices are named, and never left out of a
+/// sum in silence.
 pub(super) fn plan_cost(plan: &Plan) -> Option<String> {
-    let unknown = plan.unpriced();
-    let Some(cost) = plan.cost() else { return with_unknown(None, &unknown) };
-    let whole = if plan.partial.is_some() { " for the whole stack" } else { "" };
-    let list = list_of(&plan.target);
-    let least = at_least(&unknown);
-    let sum = match is_same(cost) {
-        true => format!("{least}${:.2}/h{whole}", cost.most),
-        false => format!(
-            "{least}${:.2}/h at minimum size, {least}${:.2}/h at maximum size{whole}",
-            cost.least, cost.most
-        ),
+    let bill = plan.bill()?;
+    let (after, idle, most) = (bill.after(), bill.idle(), bill.most());
+    let other = |sum: &Sum, word: &str| {
+        let is_other = plan.mode == Mode::Apply && amount(sum) != amount(&after);
+        is_other.then(|| format!("{} {word}", amount(sum)))
     };
+    let limits: Vec<String> =
+        [other(&idle, "idle"), other(&most, "at maximum")].into_iter().flatten().collect();
+    let limits = if limits.is_empty() { String::new() } else { format!("; {}", limits.join(", ")) };
+    let whole = if plan.partial.is_some() { " for the whole stack" } else { "" };
+    let sum = changed(plan, bill, &after)?;
     let is_cluster = |external: &External| matches!(external.resource.identity, Identity::Cluster(_));
-    let fee = if plan.external.iter().any(is_cluster) { "" } else { " and GKE's fee" };
-    let known = format!("Cost: {sum} ({list}{fee}, without disks and traffic)");
-    with_unknown(Some(known), &unknown)
+    let with = match plan.external.iter().any(is_cluster) {
+        true => "with boot disks",
+        false => "with GKE's fee and boot disks",
+    };
+    let list = list_of(&bill.region, &bill.date, bill.prices.is_none());
+    let spot = if bill.has_spot() { snapshot(&bill.date) } else { String::new() };
+    let known = format!("Cost: {sum}{limits}{whole} ({list}, {with}, without traffic{spot})");
+    let mut unknown = bill.unknown();
+    unknown.extend(bill.before().into_iter().flat_map(|before| before.unknown));
+    Some(with_unknown(known, &unknown))
 }
 
-fn at_least(unknown: &[String]) -> &'static str {
-    if unknown.is_empty() { "" } else { "at least " }
+/// `$8.31/h as planned, $199 a day`, `$0.25/h → $8.31/h, $199 a day`. `None` where nothing is billed, before or after.
+fn changed(plan: &Plan, bill: &Bill, after: &Sum) -> Option<String> {
+    let before = bill.before().unwrap_or_default();
+    let day = if after.usd > 0.0 { format!(", {} a day", a_day(after)) } else { String::new() };
+    let billed = !after.is_zero() || !bill.most().is_zero();
+    match before.is_zero() {
+        true if plan.mode == Mode::Destroy || !billed => None,
+        true => Some(format!("{} as planned{day}", amount(after))),
+        false if amount(&before) == amount(after) => Some(format!("{}, unchanged{day}", amount(after))),
+        false => Some(format!("{} → {}{day}", amount(&before), amount(after))),
+    }
 }
 
-fn with_unknown(known: Option<String>, unknown: &[String]) -> Option<String> {
-    let unknown = (!unknown.is_empty()).then(|| format!("price unknown: {}", unknown.join(", ")));
-    let said: Vec<String> = known.into_iter().chain(unknown).collect();
-    (!said.is_empty()).then(|| said.join("; "))
+/// The line of the prompt: `Cost after it: $8.31/h, $199 a day.`
+pub fn asked(plan: &Plan) -> Option<String> {
+    let after = plan.bill()?.after();
+    (plan.mode == Mode::Apply && !after.is_zero())
+        .then(|| format!("Cost after it: {}, {} a day.", amount(&after), a_day(&after)))
 }
 
-/// The running cost of existing resources.
-#[derive(Default)]
-pub(in crate::report) struct RunningCost<'p> {
-    /// US dollars per hour of what has a price.
-    known: Option<f64>,
-    unknown: BTreeSet<&'p str>,
+/// The line below an apply that did not do everything: what is there, or may be, and what it costs. A pool whose Pods did not
+/// start has fewer nodes, hence "up to".
+pub(super) fn runs_on(plan: &Plan, summary: &Summary, program: &str) -> Option<String> {
+    let outcome = |address: &Address| outcome_of(address, plan, summary);
+    let sections = plan.bill()?.sections.iter();
+    let left: Vec<(&Address, &Sum)> = sections
+        .map(|(address, cost)| (address, left_of(cost, outcome(address))))
+        .filter(|(_, sum)| !sum.is_zero())
+        .collect();
+    if left.is_empty() {
+        return None;
+    }
+    let names: Vec<&str> = left.iter().map(|(address, _)| address.as_str()).collect();
+    let sum: Sum = left.iter().map(|(_, sum)| *sum).sum();
+    let line = format!(
+        "Still running: {}, for up to ${:.2}/h, {} a day; `{program} destroy` ends it",
+        names.join(", "),
+        sum.usd,
+        a_day(&sum)
+    );
+    Some(with_unknown(line, &sum.unknown))
 }
 
-impl<'p> RunningCost<'p> {
-    pub(in crate::report) fn from_prices(prices: impl Iterator<Item = &'p Price>) -> Self {
-        let mut running = Self::default();
-        for price in prices {
-            match price {
-                Price::Known(each) => *running.known.get_or_insert(0.0) += each,
-                Price::Unknown(what) => drop(running.unknown.insert(what)),
-            }
+/// Returns the outcome of a section's cluster or pool; `None` if the plan changes neither. The request for a cluster has its first pool.
+fn outcome_of<'s>(address: &Address, plan: &Plan, summary: &'s Summary) -> Option<&'s Outcome> {
+    let is_billed =
+        |change: &Change| matches!(change.identity, Identity::Cluster(_) | Identity::NodePool { .. });
+    let mut changes = plan.changes.iter();
+    let at = changes.position(|change| change.address == *address && is_billed(change))?;
+    let with_cluster = plan.changes.get(at)?.reasons.contains(&Reason::CreatedWithCluster);
+    let is_cluster = |change: &Change| matches!(change.identity, Identity::Cluster(_));
+    let at = match with_cluster {
+        true => plan.changes.iter().position(is_cluster)?,
+        false => at,
+    };
+    summary.outcomes.iter().find(|(place, ..)| *place == at).map(|(_, outcome, _)| outcome)
+}
+
+/// Returns the cost of a section after its change has ended, or has not begun.
+fn left_of<'c>(cost: &'c SectionCost, outcome: Option<&Outcome>) -> &'c Sum {
+    match outcome {
+        None | Some(Outcome::Done) => &cost.after,
+        Some(Outcome::NotStarted | Outcome::Skipped { .. } | Outcome::Waits { .. }) => &cost.before,
+        Some(
+            Outcome::Failed { .. }
+            | Outcome::TimedOut { .. }
+            | Outcome::Queued { .. }
+            | Outcome::InDoubt { .. },
+        ) => match cost.after.is_zero() || cost.before.usd > cost.after.usd {
+            true => &cost.before,
+            false => &cost.after,
+        },
+    }
+}
+
+/// `$8.31/h`, `at least $8.31/h`.
+pub fn amount(sum: &Sum) -> String {
+    let least = if sum.is_known() { "" } else { "at least " };
+    format!("{least}${:.2}/h", sum.usd)
+}
+
+/// `$199`, `$6.00`: the cost of 24 hours.
+fn a_day(sum: &Sum) -> String {
+    let day = sum.usd * 24.0;
+    if day < 10.0 { format!("${day:.2}") } else { format!("${day:.0}") }
+}
+
+fn with_unknown(known: String, unknown: &BTreeSet<String>) -> String {
+    let names: Vec<&str> = unknown.iter().map(String::as_str).collect();
+    if names.is_empty() { known } else { format!("{known}; price unknown: {}", names.join(", ")) }
+}
+
+/// `list prices of us-central1, 2026-07-30`.
+fn list_of(region: &str, date: &str, is_list: bool) -> String {
+    let prices = if is_list { "list prices" } else { "prices of the given file" };
+    format!("{prices} of {region}, {date}").replace("file of", "file for")
+}
+
+fn snapshot(date: &str) -> String {
+    format!("; Spot prices: snapshot of {date}")
+}
+
+/// The running cost of existing resources, with the prices that it is counted with.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RunningCost {
+    pub sum: Sum,
+    /// The region whose prices count.
+    pub region: String,
+    /// The day of the prices.
+    pub date: String,
+    /// True for the prices of the program.
+    pub is_list: bool,
+}
+
+impl RunningCost {
+    /// Returns the cost of what exists, where Google bills any.
+    pub fn of<'b>(target: &Target, billed: impl Iterator<Item = &'b Billed>, prices: &Prices) -> Self {
+        let Some(region) = plan::cost::region(target) else { return Self::default() };
+        let each: Vec<Sum> = billed.map(|billed| billed.price(prices, region)).collect();
+        Self {
+            sum: each.iter().sum(),
+            region: region.to_owned(),
+            date: prices.date().to_owned(),
+            is_list: prices.is_list(),
         }
-        running
     }
 
-    /// `Running cost: $8.12/h (list prices, without disks and traffic)`; nothing where nothing is billed.
-    pub(in crate::report) fn shown(&self, target: &Target) -> Option<String> {
-        let unknown: Vec<String> = self.unknown.iter().map(|what| (*what).to_owned()).collect();
-        let (least, list) = (at_least(&unknown), list_of(target));
-        let known = self
-            .known
-            .map(|sum| format!("Running cost: {least}${sum:.2}/h ({list}, without disks and traffic)"));
-        with_unknown(known, &unknown)
+    /// `Running cost: $8.31/h, $199 a day (…)`; nothing where nothing is billed.
+    pub fn shown(&self) -> Option<String> {
+        let Self { sum, region, date, is_list } = self;
+        if sum.is_zero() {
+            return None;
+        }
+        let list = list_of(region, date, *is_list);
+        let spot = if sum.spot { snapshot(date) } else { String::new() };
+        let known = format!(
+            "Running cost: {}, {} a day ({list}, with boot disks, without traffic{spot})",
+            amount(sum),
+            a_day(sum)
+        );
+        Some(with_unknown(known, &sum.unknown))
     }
 
-    /// `{ "usd_per_hour": 8.12, "unpriced": [] }`; null where nothing is billed.
-    pub(in crate::report) fn json(&self) -> Value {
-        match self.known.is_none() && self.unknown.is_empty() {
+    /// `{ "usd_per_hour": 8.31, "unpriced": [] }`; null where nothing is billed.
+    pub fn json(&self) -> Value {
+        let Self { sum, region, date, is_list: _ } = self;
+        match sum.is_zero() {
             true => Value::Null,
-            false => json!({ "usd_per_hour": self.known, "unpriced": self.unknown }),
+            false => json!({
+                "usd_per_hour": dollars(sum.usd), "unpriced": sum.unknown, "region": region,
+                "prices_of": date, "spot_snapshot": sum.spot.then_some(date),
+            }),
         }
     }
 }
 
-fn list_of(target: &Target) -> String {
-    let region = target.gke.as_ref().map(|cluster| cluster.location.as_str());
-    match region.is_some_and(|location| !location.starts_with(PRICED)) {
-        true => format!("list prices of {PRICED}"),
-        false => "list prices".to_owned(),
+/// `$0.13/h`, `$0–0.54/h`; nothing where a price is unknown.
+pub(super) fn shown(cost: &SectionCost) -> Option<String> {
+    let (least, most) = (&cost.idle, &cost.most);
+    if !least.is_known() || !most.is_known() || most.is_zero() {
+        return None;
     }
-}
-
-/// `$0.13/h`, `$0–0.54/h`.
-pub(super) fn shown(cost: Cost) -> String {
-    match is_same(cost) {
-        true => format!("${:.2}/h", cost.most),
-        false if cost.least == 0.0 => format!("$0–{:.2}/h", cost.most),
-        false => format!("${:.2}–{:.2}/h", cost.least, cost.most),
-    }
-}
-
-/// Returns true if minimum and maximum are equal to the cent.
-fn is_same(cost: Cost) -> bool {
-    format!("{:.2}", cost.least) == format!("{:.2}", cost.most)
+    Some(match amount(least) == amount(most) {
+        true => amount(most),
+        false if least.is_zero() => format!("$0–{:.2}/h", most.usd),
+        false => format!("${:.2}–{:.2}/h", least.usd, most.usd),
+    })
 }

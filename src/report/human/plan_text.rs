@@ -99,8 +99,8 @@ fn header(plan: &Plan, width: usize) -> String {
         false => partial_text(partial, *mode, width),
     });
     text.push_str(&part.unwrap_or_default());
+    text.push_str(&cost::plan_cost(plan).map(|line| wrap("", &line, width)).unwrap_or_default());
     if *mode == Mode::Apply {
-        text.push_str(&cost::plan_cost(plan).map(|line| wrap("", &line, width)).unwrap_or_default());
         text.push_str(&time(plan).map(|line| wrap("", &line, width)).unwrap_or_default());
     }
     text
@@ -348,8 +348,11 @@ impl Page<'_> {
             Action::Create | Action::Run => {
                 let resource = self.desired.get(&change.identity);
                 let about = resource.map(|resource| (kinds::of(resource.kind).plan_summary)(resource));
-                let prices = self.plan.hourly.as_ref().map(|hourly| &hourly.pools);
-                let price = prices.and_then(|pools| pools.get(&change.address)).copied().map(cost::shown);
+                let price = match &change.identity {
+                    Identity::NodePool { .. } => self.plan.bill(),
+                    _ => None,
+                };
+                let price = price.and_then(|bill| bill.sections.get(&change.address)).and_then(cost::shown);
                 about.into_iter().flatten().chain(price).filter(|about| !about.is_empty()).collect()
             }
             Action::Keep | Action::Update | Action::Replace | Action::Delete | Action::Forget => Vec::new(),
@@ -685,6 +688,7 @@ pub fn approval_needed(approvals: &[Approval]) -> String {
             ApprovalVerb::Delete => "deleting",
             ApprovalVerb::Adopt => "adopting",
             ApprovalVerb::Update => "changing with unknown effects",
+            ApprovalVerb::Budget => "exceeding the budget",
         })
         .collect();
     match Vec::from_iter(verbs).as_slice() {
@@ -723,7 +727,10 @@ fn approvals(plan: &Plan, options: &Options<'_>) -> String {
 
 /// `replace:dask_cluster.rapids`, as `--allow` takes it.
 pub fn approval_text(approval: &Approval) -> String {
-    format!("{}:{}", approval.verb.as_str(), approval.address)
+    match approval.verb {
+        ApprovalVerb::Budget => approval.verb.as_str().to_owned(),
+        verb => format!("{}:{}", verb.as_str(), approval.address),
+    }
 }
 
 /// Returns the requests beside the stack file, as options of the next command, which plans again. A `--replace` that

@@ -345,7 +345,6 @@ mod tests {
             resources: [].into(),
             external: Vec::new(),
             capacity_options: Vec::new(),
-            hourly: None,
         };
         let (world, sources) = (World::empty(), Default::default());
         Inputs::of(lowered, Mode::Apply, &world, &sources).into_plan(changes, Vec::new(), Vec::new(), None)

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::cost;
 use super::plan_text::{repeated_options, sum};
 use super::stop_text;
 use super::style::{Tint, paint, push_line, strip_controls, wrap};
@@ -25,6 +26,11 @@ pub fn render(plan: &Plan, summary: &Summary, program: &str, width: usize) -> St
         text.push_str(&problem.text(width));
     }
     text.push_str(&not_done(&by_kind, width));
+    if !by_kind.all_done()
+        && let Some(line) = cost::runs_on(plan, summary, program)
+    {
+        text.push_str(&format!("\n{}", wrap("", &line, width)));
+    }
     text.push_str(&next(plan, summary, &by_kind, program));
     text
 }

@@ -1,6 +1,7 @@
 //! Values, files of the repository and the built program: these need nothing else.
 
 mod cli;
+mod costs;
 mod docs_blocks;
 mod node_counts;
 mod page_references;

@@ -13,6 +13,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("versions", &[]),
     ("schema", &["address", "quantity"]),
     ("catalog", &["schema"]),
+    ("prices", &["catalog"]),
     ("source", &["address", "secrets"]),
     ("diag", &["address", "secrets", "source"]),
     ("record", &["address", "resource"]),

@@ -103,7 +103,7 @@ fn its_sums_are_right() {
         assert!((hour * 4.0 - four).abs() < 0.021, "{line}");
         if what.contains("in all") {
             assert!((sums.0 - hour).abs() < 0.005 && (sums.1 - four).abs() < 0.025, "{sums:?} {line}");
-            assert!(page.contains(&format!("\nCost: ${hour:.2}/h (")), "{line}");
+            assert!(page.contains(&format!("\nCost: ${hour:.2}/h as planned")), "{line}");
         } else if what.contains("disks") {
             continue;
         } else {

@@ -10,6 +10,7 @@ mod comparison;
 mod concurrent_applies;
 mod connect_logs_run;
 mod controller_pods;
+mod costs;
 mod created_once;
 mod dask;
 mod dws_guide;

@@ -5,10 +5,11 @@ use serde_json::{Value, json};
 use super::api;
 use super::compare::{call, merged_entries, sent_changes};
 use super::field::{self, ManagedBy};
+use crate::cost::Billed;
 use crate::json::text;
 use crate::kind::{ChangeContext, Compare, Kind, Rule, Update};
 use crate::scope::Scope;
-use crate::status::{Price, StatusLine};
+use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
 use model::catalog;
 use model::resource::{
@@ -199,12 +200,9 @@ fn status_line(live: &Value) -> StatusLine {
         line: format!("{status}{version}"),
         facts: vec![("status", live["status"].clone()), ("version", live["currentMasterVersion"].clone())],
         // Of the rest of an Autopilot cluster Google bills what Pods request, while they run.
-        prices: [Price::Known(catalog::GKE_FEE)]
+        billed: [Billed::Cluster]
             .into_iter()
-            .chain(
-                (live["autopilot"]["enabled"] == true)
-                    .then(|| Price::Unknown("Pods on Autopilot".to_owned())),
-            )
+            .chain(autopilot::is_on(live).then_some(Billed::AutopilotPods))
             .collect(),
         ..StatusLine::default()
     }

@@ -13,6 +13,7 @@ use model::resource::{
 };
 use model::schema::Message;
 
+mod billing;
 mod calls;
 pub mod capacity;
 pub mod capacity_options;
@@ -23,6 +24,7 @@ mod ready;
 mod registries;
 mod section;
 
+pub use billing::{billed_node, node_bounds};
 pub use calls::{gives_its_account, inline_body, inline_pool, starts_empty};
 pub use fields::{CLOUD_PLATFORM_SCOPE, FIELDS, LABELS_ROLL, default_disk, takes_hyperdisk_only};
 pub use keys::{BlueGreen, Capacity, Kubelet, Linux, LocalSsd, Reservation, TenantAffinity};
@@ -100,7 +102,6 @@ pub fn capacity_options(
 ) -> Option<CapacityOptions> {
     let option = |pool_option: capacity_options::PoolOption| CapacityOption {
         body: lower(key, &pool_option.pool, cluster, scope).body,
-        hourly: capacity_options::hourly(&pool_option.pool),
         capacity: pool_option.capacity,
         zone: pool_option.zone,
     };

@@ -69,6 +69,8 @@ pub struct PodTemplate<'r> {
     pub path: FieldPath,
     /// True for DaemonSets: each node that takes such a pod gets one.
     pub on_each_node: bool,
+    /// The number of such pods, unless each node has one.
+    pub count: u64,
     pub requirements: PodRequirements,
 }
 
@@ -79,9 +81,19 @@ impl PodTemplate<'_> {
     }
 }
 
+/// Returns the templates of pods in a resource, except for pods that wait in a queue of Kueue: their flavor adds labels and
+/// tolerations.
+pub fn pod_templates(resource: &Resource) -> Vec<PodTemplate<'_>> {
+    let in_queue = |body: &Value| !body["metadata"]["labels"][QUEUE].is_null();
+    let is_queued = |pod: &PodTemplate<'_>| pod.path.find(&resource.body).is_some_and(in_queue);
+    let mut templates = all_pod_templates(resource);
+    templates.retain(|pod| !in_queue(&resource.body) && !is_queued(pod));
+    templates
+}
+
 /// Returns the templates of pods in a resource. Templates with an invalid quantity or operator are left out: another error
 /// reports them.
-pub fn pod_templates(resource: &Resource) -> Vec<PodTemplate<'_>> {
+pub fn all_pod_templates(resource: &Resource) -> Vec<PodTemplate<'_>> {
     if resource.kind == KindId::Crd {
         return Vec::new();
     }
@@ -93,10 +105,6 @@ pub fn pod_templates(resource: &Resource) -> Vec<PodTemplate<'_>> {
 fn pod_template<'r>(resource: &'r Resource, spec: &FieldPath) -> Option<PodTemplate<'r>> {
     let path = spec.parent()?;
     let template = path.find(&resource.body)?;
-    // Kueue adds the labels and tolerations of a flavor to what waits in a queue.
-    if [&resource.body, template].iter().any(|of| !of["metadata"]["labels"][QUEUE].is_null()) {
-        return None;
-    }
     let (namespace, kind) = match &resource.identity {
         // A request books nodes for it, and no pod is made.
         Identity::Object(id) if id.gvk.kind == "PodTemplate" => return None,
@@ -109,15 +117,21 @@ fn pod_template<'r>(resource: &'r Resource, spec: &FieldPath) -> Option<PodTempl
     requirements.apart.clear();
     requirements.volumes.clear();
     let parent = path.parent().and_then(|parent| parent.find(&resource.body));
-    let replicas = [Some(&template["replicas"]), parent.map(|parent| &parent["replicas"])];
-    let replicas = replicas.into_iter().chain([parent.map(|parent| &parent["parallelism"])]).flatten();
-    let replicas = replicas.filter_map(number).next().unwrap_or(1);
+    let count = pod_count(&resource.body, &path).unwrap_or(1);
     let is_suspended = parent.is_some_and(|parent| parent["suspend"] == true);
     // No pod is made, or kube-scheduler has nothing to say about it.
-    if replicas == 0 || is_suspended || requirements.node_name.is_some() {
+    if count == 0 || is_suspended || requirements.node_name.is_some() {
         return None;
     }
-    Some(PodTemplate { resource, path, on_each_node: kind == "DaemonSet", requirements })
+    Some(PodTemplate { resource, path, on_each_node: kind == "DaemonSet", count, requirements })
+}
+
+/// Returns the number of pods of a template, which stands in it or beside it; `None` if the body leaves it to others.
+pub fn pod_count(body: &Value, template: &FieldPath) -> Option<u64> {
+    let parent = template.parent().and_then(|parent| parent.find(body));
+    let inside = template.find(body).map(|template| &template["replicas"]);
+    let beside = ["replicas", "parallelism"].map(|key| parent.map(|parent| &parent[key]));
+    [inside].into_iter().chain(beside).flatten().find_map(number)
 }
 
 /// A pool of the stack with a new node in each of its zones.
@@ -518,7 +532,7 @@ fn with_machine(pool: &Pool, own: &Machine, machine: &Machine) -> Option<Pool> {
 }
 
 /// Returns the settings of a pool from its body. `has_gpu_taint` is true if GKE adds its taint to the pool's GPU nodes.
-fn settings(body: &Value, has_gpu_taint: bool) -> Pool {
+pub fn settings(body: &Value, has_gpu_taint: bool) -> Pool {
     let pool = Pool { gpu_taint: has_gpu_taint, ..Pool::read(body) };
     match body["config"]["diskType"].is_null() {
         true => Pool { disk_type: default_disk(&pool.machine_type).to_owned(), ..pool },
@@ -539,7 +553,7 @@ fn has_other_device_plugin(body: &Value) -> bool {
 }
 
 /// Returns the zones of a pool's nodes, and true if they are known. Otherwise GKE chooses three zones of the region.
-fn zones(pool: &Value, gke: &Resource, is_own: bool) -> (Vec<String>, bool) {
+pub fn zones(pool: &Value, gke: &Resource, is_own: bool) -> (Vec<String>, bool) {
     let listed = |body: &Value| -> Vec<String> {
         let zones = body["locations"].as_array().into_iter().flatten();
         zones.filter_map(Value::as_str).map(str::to_owned).collect()

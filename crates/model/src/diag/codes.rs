@@ -89,6 +89,12 @@ codes! {
     "The file exists but cannot be read, or it is not a file. The message gives the operating system's reason; \
      fix the permissions or give another path with `--stack PATH`."
 
+    PriceFile "DI0008" "the price file cannot be used"
+    "The file of `--prices` cannot be read, or a line of it is not in the format of price files: a line `date`, a line of \
+     `what`, `name` and the regions, and a line for each machine, GPU, disk or fee, with tabs between. It is used in place of the \
+     built-in list: what it lacks has no price."
+    => "date\t2026-07-30\nwhat\tname\tus-central1\tus-east1\nfee\tcluster\t0.1\t0.1\nmachine\te2-standard-*\t0.0335/0.0201\t0.0335\ndisk\tpd-balanced\t0.1\t0.1"
+
     Usage "DI0009" "the program cannot run"
     "The operating system or an option prevents the program from starting: a signal handler or a thread that \
      cannot be created, an endpoint that is not on this machine. The message says which."
@@ -930,6 +936,12 @@ codes! {
      which also knows a cluster that waits for its workers. One is enough. Remove `idle_timeout`, unless the cluster is to be \
      recreated by the next apply (`remake = true`)."
     => "idle_stop = \"30m\""
+
+    OverBudget "DI0348" "the stack costs more than its budget"
+    "`[budget]` of the stack file, or `--budget` of the command, limits what the stack may cost: `max_per_hour` with autoscaled \
+     pools at their maximum, `idle_per_day` with them at their minimum. The plan exceeds a limit, or contains something without a \
+     known price, which the message names. Nothing was done. `--allow budget` exceeds the budget for one apply."
+    => "[budget]\nmax_per_hour = 20\nidle_per_day = 8"
 
     GpuPoolFirst "DI0351" "the first pool has GPUs"
     "GKE sets its `nvidia.com/gpu` taint on GPU pools only if the cluster already has a pool without GPUs. In \

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Cost, Identity, Step};
+use super::{Identity, Step};
 
 /// The options of a pool, in the order in which they are tried.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,9 +24,6 @@ pub struct CapacityOption {
     pub zone: Option<String>,
     /// The desired body of the node pool with this option.
     pub body: Value,
-    /// The cost of all its nodes, if it is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hourly: Option<Cost>,
 }
 
 impl CapacityOption {

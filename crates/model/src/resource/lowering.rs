@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{CapacityOptions, External, Hourly, Owner, Resource, Target};
+use super::{CapacityOptions, External, Owner, Resource, Target};
 
 /// A stack as resources.
 #[derive(Clone, Debug, Serialize)]
@@ -20,8 +20,6 @@ pub struct Lowered {
     /// Node pools with `capacity`, each with all its options.
     #[serde(rename = "ladders")]
     pub capacity_options: Vec<CapacityOptions>,
-    /// The hourly cost at list prices of us-central1; `None` if there is nothing with a price.
-    pub hourly: Option<Hourly>,
 }
 
 impl Lowered {

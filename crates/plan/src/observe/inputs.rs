@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::budget::Budget;
 use crate::observe::stop_state::{PreviousStops, StopState};
 use crate::{Approval, Change, ExternalRead, Mode, Note, Plan};
 use model::address::Address;
+use model::prices::Prices;
 use model::resource::{
-    CapacityOptions, External, Hourly, Identity, Lowered, ObjectId, Owner, Resource, Target, World,
+    CapacityOptions, External, Identity, Lowered, ObjectId, Owner, Resource, Target, World,
 };
 use model::source::Sources;
 
@@ -52,33 +54,23 @@ pub struct Partial {
 pub struct FileBaseline {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) resources: Vec<Resource>,
-    /// The price according to the file, if that of the plan differs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    hourly: Option<Hourly>,
 }
 
 impl FileBaseline {
     /// Returns true if the plan compares exactly what the file says.
     pub fn is_empty(&self) -> bool {
-        self.resources.is_empty() && self.hourly.is_none()
+        self.resources.is_empty()
     }
 
     /// Creates the baseline from the differences between the file and what is compared.
-    pub(crate) fn of(file: &[Resource], hourly: Option<Hourly>, compared: &Inputs<'_>) -> Self {
+    pub(crate) fn of(file: &[Resource], compared: &Inputs<'_>) -> Self {
         let pairs = file.iter().zip(compared.desired.iter());
         let differ = pairs.filter(|(file, compared)| file.body != compared.body);
-        Self {
-            resources: differ.map(|(file, _)| file.clone()).collect(),
-            hourly: hourly.filter(|hourly| compared.hourly.as_ref() != Some(hourly)),
-        }
+        Self { resources: differ.map(|(file, _)| file.clone()).collect() }
     }
 
-    /// Returns the desired state and its price as the file has them.
-    pub(crate) fn restored(
-        &self,
-        compared: &Arc<[Resource]>,
-        hourly: Option<&Hourly>,
-    ) -> (Arc<[Resource]>, Option<Hourly>) {
+    /// Returns the desired state as the file has it.
+    pub(crate) fn restored(&self, compared: &Arc<[Resource]>) -> Arc<[Resource]> {
         let mut desired = Arc::clone(compared);
         for resource in &self.resources {
             let index = desired.iter().position(|one| one.identity == resource.identity);
@@ -86,7 +78,7 @@ impl FileBaseline {
                 Arc::make_mut(&mut desired)[index] = resource.clone();
             }
         }
-        (desired, self.hourly.as_ref().or(hourly).cloned())
+        desired
     }
 }
 
@@ -121,7 +113,10 @@ pub struct Inputs<'a> {
     pub stop_state: StopState,
     /// The positions of values in the stack file.
     pub sources: &'a Sources,
-    pub hourly: Option<Hourly>,
+    /// The prices that its cost is counted with.
+    pub prices: &'a Prices,
+    /// Limits of what it may cost.
+    pub budget: Budget,
     /// The stops and starts before this plan.
     pub previous_stops: PreviousStops,
     /// The stack file's values where the plan compares other values.
@@ -131,7 +126,7 @@ pub struct Inputs<'a> {
 impl<'a> Inputs<'a> {
     /// Creates the inputs for a plan of the whole stack without options.
     pub fn of(stack: Lowered, mode: Mode, world: &'a World, sources: &'a Sources) -> Self {
-        let Lowered { owner, target, resources, external, capacity_options, hourly } = stack;
+        let Lowered { owner, target, resources, external, capacity_options } = stack;
         let record = world.record.as_ref();
         let stopped = record.map(|record| record.stopped.clone()).unwrap_or_default();
         let starting = record.map(|record| record.starting.clone()).unwrap_or_default();
@@ -153,7 +148,8 @@ impl<'a> Inputs<'a> {
             idle_wait_seconds: None,
             stop_state,
             sources,
-            hourly,
+            prices: Prices::list(),
+            budget: Budget::default(),
             previous_stops: PreviousStops::default(),
             file_baseline: FileBaseline::default(),
         }
@@ -186,7 +182,8 @@ impl<'a> Inputs<'a> {
             idle_wait_seconds: when_idle,
             stop_state,
             sources: _,
-            hourly,
+            prices: _,
+            budget,
             previous_stops: _,
             file_baseline: in_file,
         } = self;
@@ -207,7 +204,8 @@ impl<'a> Inputs<'a> {
             external,
             reads,
             notes,
-            hourly,
+            bill: None,
+            budget,
             approved,
             partial,
             allow_retarget: retarget,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::cost::option_cost;
 use crate::observe::inputs::Inputs;
 use crate::planner::Planner;
 use crate::reason::Reason;
@@ -16,12 +17,12 @@ use model::address::Address;
 use model::diag::Code;
 use model::record::CapacityUsed;
 use model::resource::{
-    CapacityOption, CapacityOptions, Cost, Fallback, FallbackStep, Identity, Resource, Step, World,
+    CapacityOption, CapacityOptions, Fallback, FallbackStep, Identity, Resource, Step, World,
 };
 
 /// Gives each pool with several capacity options the body of its current option, or of the first if it has none yet.
 pub(crate) fn use_current_options(inputs: &mut Inputs<'_>) {
-    let Inputs { desired, capacity_options, world, replace, retry_capacity, hourly, .. } = inputs;
+    let Inputs { desired, capacity_options, world, replace, retry_capacity, .. } = inputs;
     for capacity in capacity_options.iter() {
         let Some(at) = desired.iter().position(|resource| resource.identity == capacity.identity) else {
             continue;
@@ -31,14 +32,6 @@ pub(crate) fn use_current_options(inputs: &mut Inputs<'_>) {
         let stays = current_option(capacity, world).filter(|_| !retries);
         let Some(option) = capacity.options.get(stays.unwrap_or_default()) else { continue };
         resource.body = option.body.clone();
-        if let (Some(hourly), Some(cost), Some(_)) = (hourly.as_mut(), option.hourly, stays)
-            && let Some(before) = hourly.pools.get_mut(&resource.address)
-        {
-            let Cost { least, most } = &mut hourly.whole;
-            *least += cost.least - before.least;
-            *most += cost.most - before.most;
-            *before = cost;
-        }
     }
 }
 
@@ -88,7 +81,7 @@ fn was_never_ready(identity: &Identity, live: &Value, world: &World) -> bool {
 }
 
 /// `on-demand in us-central1-a or us-central1-b ($1.20/h)`, `flex-start`: options that differ only in their zone as one.
-fn options_text(options: &[CapacityOption], priced: bool) -> Vec<String> {
+fn options_text(options: &[CapacityOption], priced: Option<&Inputs<'_>>) -> Vec<String> {
     let alike = options.chunk_by(|one, other| one.capacity == other.capacity);
     let line = |options: &[CapacityOption]| -> String {
         let zones: Vec<&str> = options.iter().filter_map(|option| option.zone.as_deref()).collect();
@@ -97,12 +90,12 @@ fn options_text(options: &[CapacityOption], priced: bool) -> Vec<String> {
             zones => format!(" in {}", zones.join(" or ")),
         };
         let Some(first) = options.first() else { return String::new() };
-        let price =
-            first.hourly.filter(|_| priced).map(|Cost { least, most }| match (most - least).abs() < 0.005 {
-                true => format!(" (${most:.2}/h)"),
-                false if least < 0.005 => format!(" ($0–{most:.2}/h)"),
-                false => format!(" (${least:.2}–{most:.2}/h)"),
-            });
+        let price = priced.and_then(|inputs| option_cost(first, inputs));
+        let price = price.map(|(least, most)| match (most - least).abs() < 0.005 {
+            true => format!(" (${most:.2}/h)"),
+            false if least < 0.005 => format!(" ($0–{most:.2}/h)"),
+            false => format!(" (${least:.2}–{most:.2}/h)"),
+        });
         format!("{}{in_zones}{}", first.capacity, price.unwrap_or_default())
     };
     alike.map(line).collect()
@@ -156,7 +149,10 @@ impl<'a> Planner<'a> {
                     let fallback = self.fallback(resource, capacity, from);
                     let change = &mut self.changes[index];
                     change.fallback = Some(fallback);
-                    change.reasons.push(Reason::CapacityOrder(options_text(&capacity.options[from..], true)));
+                    change.reasons.push(Reason::CapacityOrder(options_text(
+                        &capacity.options[from..],
+                        Some(self.observed.inputs),
+                    )));
                 }
                 Action::Keep => {
                     let world = self.observed.inputs.world;
@@ -174,7 +170,10 @@ impl<'a> Planner<'a> {
                     let fallback = self.fallback(resource, capacity, from);
                     let change = &mut self.changes[index];
                     change.fallback = Some(fallback);
-                    change.reasons.push(Reason::CapacityOrder(options_text(&capacity.options[from..], true)));
+                    change.reasons.push(Reason::CapacityOrder(options_text(
+                        &capacity.options[from..],
+                        Some(self.observed.inputs),
+                    )));
                     self.note_fallback(&address, capacity, from);
                 }
                 Action::Update => self.note_fallback(&address, capacity, from),
@@ -233,7 +232,7 @@ impl<'a> Planner<'a> {
         let before = match tried {
             [] => format!(
                 "before it in `capacity`: {}",
-                options_text(&capacity.options[..from], false).join(", ")
+                options_text(&capacity.options[..from], None).join(", ")
             ),
             tried => {
                 let names: Vec<&str> = tried.iter().map(|tried| tried.option.as_str()).collect();

@@ -188,8 +188,9 @@ fn idle_pools(plan: &Plan, notes: &mut Vec<Note>) {
             if keeps == 0 || !(news || changed(pool) || changed(on)) {
                 continue;
             }
-            let cost = plan.hourly.as_ref().and_then(|hourly| hourly.pools.get(&pool.address));
-            let cost = cost.map(|cost| format!(" for ${:.2}/h", cost.least)).unwrap_or_default();
+            let cost = plan.bill().and_then(|bill| bill.sections.get(&pool.address)).map(|cost| &cost.idle);
+            let cost = cost.filter(|cost| cost.is_known());
+            let cost = cost.map(|cost| format!(" for ${:.2}/h", cost.usd)).unwrap_or_default();
             let bought = pool.origin.key("capacity");
             let cure = match pool.provenance.iter().any(|(_, from)| *from == bought) {
                 // The ways are tried with the first node, so there has to be one.

@@ -94,7 +94,7 @@ fn clock() -> Duration {
 }
 
 async fn planned(api: &dyn LiveApi, job: &Job) -> Result<Plan, String> {
-    let Lowered { owner, target, resources, external, capacity_options: _, hourly: _ } = &*job.lowered;
+    let Lowered { owner, target, resources, external, capacity_options: _ } = &*job.lowered;
     let wanted = plan::read_set(resources, external, target, owner);
     let mut read = live::read(api, &wanted, 4).await;
     let sources = Sources::default();

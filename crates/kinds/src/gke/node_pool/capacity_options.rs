@@ -8,8 +8,7 @@ use super::section::NodePool;
 use crate::gke::enums::LocationPolicy;
 use crate::json::text;
 use crate::short_forms::Nodes;
-use model::catalog;
-use model::resource::{CapacityOption, CapacityOptions, Cost};
+use model::resource::{CapacityOption, CapacityOptions};
 
 /// Returns the provisioning model of a desired or live pool.
 fn capacity_of(pool: &Value) -> Capacity {
@@ -92,28 +91,6 @@ pub fn option_of(capacity: &CapacityOptions, live: &Value) -> Option<usize> {
     capacity.options.iter().position(same)
 }
 
-/// Returns the hourly cost of a pool's nodes at their minimum and at their maximum, over all options; `None` where a price is not
-/// known. Flex-start and queued machines have their own prices, which are at most the on-demand prices.
-pub fn hourly(pool: &NodePool) -> Option<Cost> {
-    if pool.capacity.is_empty() {
-        let (gpu, count) = pool.gpus().unzip();
-        let capacity = if pool.spot { catalog::Capacity::Spot } else { catalog::Capacity::OnDemand };
-        let each = catalog::hourly_price(&pool.machine_type, gpu.as_deref(), count.unwrap_or(0), capacity)?;
-        let (least, most) = (pool.size().least(), pool.size().most());
-        return Some(Cost { least: each * f64::from(least), most: each * f64::from(most) });
-    }
-    // Spot machines cost less than those on demand, if nobody knows how much.
-    let at_most = |option: &NodePool| {
-        let on_demand = option.spot.then(|| hourly(&NodePool { spot: false, ..option.clone() })).flatten();
-        on_demand.map(|cost| Cost { least: 0.0, ..cost })
-    };
-    let costs: Option<Vec<Cost>> =
-        pool_options(pool).map(|option| hourly(&option.pool).or_else(|| at_most(&option.pool))).collect();
-    costs?
-        .into_iter()
-        .reduce(|one, other| Cost { least: one.least.min(other.least), most: one.most.max(other.most) })
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -172,12 +149,7 @@ mod tests {
 
     #[test]
     fn a_live_pool_tells_its_way() {
-        let option = |name: &str, body: Value| CapacityOption {
-            capacity: name.to_owned(),
-            zone: None,
-            body,
-            hourly: None,
-        };
+        let option = |name: &str, body: Value| CapacityOption { capacity: name.to_owned(), zone: None, body };
         let capacity = CapacityOptions {
             identity: Identity::Check(model::address::Address::new("x")),
             options: vec![

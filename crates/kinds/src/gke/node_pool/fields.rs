@@ -365,7 +365,7 @@ pub const FIELDS: &[Field<NodePool>] = &[
 pub const RULES: &[&Rule] = &field::rules::<NodePool, { field::count(FIELDS) }>(FIELDS);
 
 /// The size of a boot disk and the node image that GKE chooses (recorded, 1.33 to 1.36).
-const DISK_SIZE_GB: u32 = 100;
+pub(super) const DISK_SIZE_GB: u32 = 100;
 const IMAGE: &str = "COS_CONTAINERD";
 
 /// Series of machines that support only Hyperdisk. Source: Compute Engine's refusals of `pd-balanced` in public threads, and a
@@ -378,6 +378,7 @@ pub fn takes_hyperdisk_only(machine: &str) -> bool {
     HYPERDISK_ONLY.contains(&series) || machine.starts_with("a3-ultragpu")
 }
 
+/// Returns the type of boot disk that GKE chooses for a machine type.
 pub fn default_disk(machine: &str) -> &'static str {
     if takes_hyperdisk_only(machine) { "hyperdisk-balanced" } else { "pd-balanced" }
 }

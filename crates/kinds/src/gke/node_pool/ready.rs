@@ -2,15 +2,17 @@
 
 use serde_json::{Value, json};
 
+use super::billing::billed_node;
+use crate::cost::Billed;
 use crate::descriptions::range;
 use crate::json::{count, number, text};
 use crate::kind::{MissingQuery, Neighbor, Queries, QueryResults, own_object_query};
 use crate::kubernetes::object::{gvk, is_ready, labelled};
 use crate::scale::{ReplicaOwner, ScaleTarget};
 use crate::scope::POOL_LABEL;
-use crate::status::{Price, StatusLine};
+use crate::status::StatusLine;
 use model::address::FieldPath;
-use model::catalog::{self, Capacity};
+use model::catalog;
 use model::resource::{Await, Facts, Readiness, Resource};
 
 pub(super) fn queries(wait: &Await) -> Queries {
@@ -104,22 +106,13 @@ pub(super) fn status_line(wait: &Await, found: &QueryResults) -> Result<StatusLi
             ("nodes_ready", json!(up)),
             ("gpus_allocatable", json!(gpus)),
         ],
-        prices: (made > 0).then(|| price(&pool["config"], made)).into_iter().collect(),
+        billed: u32::try_from(made)
+            .ok()
+            .map(|made| Billed::Nodes(billed_node(pool), made))
+            .into_iter()
+            .collect(),
         ..StatusLine::default()
     })
-}
-
-/// Returns the hourly price of a number of nodes. Flex-start and queued machines cost no more than those on demand.
-fn price(config: &Value, nodes: usize) -> Price {
-    let machine = text(&config["machineType"]);
-    let gpu = &config["accelerators"][0];
-    let capacity = if config["spot"] == true { Capacity::Spot } else { Capacity::OnDemand };
-    let count = number(&gpu["acceleratorCount"]).and_then(|count| u32::try_from(count).ok()).unwrap_or(0);
-    match catalog::hourly_price(machine, gpu["acceleratorType"].as_str(), count, capacity) {
-        // Numbers of nodes are exact in a float.
-        Some(each) => Price::Known(each * nodes as f64),
-        None => Price::Unknown(machine.to_owned()),
-    }
 }
 
 /// Returns the `nvidia.com/gpu` that pods can request on a node.

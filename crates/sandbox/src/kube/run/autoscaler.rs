@@ -16,6 +16,7 @@ use super::nodes::{self, node_object};
 use super::round::{PoolView, Run};
 use super::scheduler::{Hosts, asks, surroundings, surroundings_of};
 use model::catalog::{self, Capacity};
+use model::prices::Prices;
 
 /// Nodes to be added, by pool, and by zone where it matters in which.
 pub type More = BTreeMap<(String, Option<String>), u32>;
@@ -271,7 +272,8 @@ fn finish(node: &mut Value, view: &PoolView) {
     }
 }
 
-/// Returns the hourly price of a node; an unknown price counts as the highest.
+/// Returns the hourly price of a node by the list of its region, else of the one where most is known; an unknown price counts as the
+/// highest.
 fn price(view: &PoolView) -> f64 {
     let config = &view.pool["config"];
     let accelerator = list(config, "/accelerators").first();
@@ -282,7 +284,16 @@ fn price(view: &PoolView) -> f64 {
         count.and_then(|count| u32::try_from(count).ok()).unwrap_or(0)
     });
     let capacity = if config["spot"] == true { Capacity::Spot } else { Capacity::OnDemand };
-    catalog::hourly_price(text(config, "/machineType"), kind, count, capacity).unwrap_or(f64::MAX)
+    let machine = text(config, "/machineType");
+    let comes_with = catalog::machine(machine).is_some_and(|machine| machine.accelerator.is_some());
+    let attached = kind.filter(|_| count > 0 && !comes_with);
+    let in_region = |region: &str| {
+        let host = Prices::list().machine(machine, region, capacity)?;
+        let Some(kind) = attached else { return Some(host) };
+        Some(host + Prices::list().gpu(kind, region, capacity)? * f64::from(count))
+    };
+    let region = view.target_sizes.keys().next().and_then(|zone| catalog::region_of(zone));
+    region.and_then(in_region).or_else(|| in_region("us-central1")).unwrap_or(f64::MAX)
 }
 
 #[cfg(test)]
