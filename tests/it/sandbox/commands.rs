@@ -183,7 +183,7 @@ fn a_shell_offers_options_codes_ready_stacks_and_the_addresses_of_the_file() {
     assert_eq!(completed(&user, &["why", "node"]).trim(), "", "there is no file yet");
     user.run(&["init", "--from", "rapids-gke-lean"]).expect(0);
     assert_eq!(completed(&user, &["plan", "--refresh-o"]), "--refresh-only\n");
-    assert_eq!(completed(&user, &["explain", "DI000"]), "DI0001\nDI0002\nDI0009\n");
+    assert_eq!(completed(&user, &["explain", "DI000"]), "DI0001\nDI0002\nDI0008\nDI0009\n");
     let pools = "node_pool.scheduler\nnode_pool.system\nnode_pool.workers\n";
     for words in
         [["plan", "--target", "node"].as_slice(), &["destroy", "--exclude", "node"], &["status", "node"]]

@@ -323,8 +323,11 @@ impl<'a> Relations<'a> {
                 |other: &usize| self.nodes[*other].is_deleted_with_parent() && inside(other, &object.name);
             let serves_itself = serving.iter().any(|other| *other == index || inside(other, &object.name));
             if !serves_itself && objects.iter().any(taken) {
-                let later: Vec<usize> =
-                    serving.iter().copied().filter(|other| self.nodes[*other].is_deleted_itself()).collect();
+                // Pools of such a section have no controller.
+                let serves = |other: &usize| {
+                    self.nodes[*other].is_deleted_itself() && self.nodes[*other].object().is_some()
+                };
+                let later: Vec<usize> = serving.iter().copied().filter(serves).collect();
                 edges.delete_after_users.add_edges(&[index], &later);
             }
         }

@@ -20,6 +20,7 @@ use model::resource::{
 
 mod policies;
 mod quotas;
+mod started_pods;
 
 pub use policies::Constraint;
 
@@ -144,9 +145,12 @@ impl Preflight {
         let addresses = ours.map_or(IpExposure::Unknown, |cluster| addresses_of(&cluster.body));
         let cluster = ours.or(cluster).map(|cluster| &cluster.body);
         let desired = by_identity(&plan.desired);
+        let for_pods = started_pods::nodes_for_pods(plan);
         let pools = plan.changes.iter().filter_map(|change| {
             let resource = desired.get(&change.identity)?;
-            Pool::of(plan, change, resource, addresses, &zones(&resource.body, cluster, name))
+            let pool = Pool::of(plan, change, resource, addresses, &zones(&resource.body, cluster, name))?;
+            let nodes = change.identity.pool().and_then(|pool| for_pods.get(pool)).copied();
+            Some(pool.with_pods(nodes.unwrap_or_default()))
         });
         let pools: Vec<Pool> = pools.collect();
         let region = catalog::region_of(&name.location).unwrap_or(&name.location);
@@ -307,6 +311,17 @@ impl Pool {
             }
             Action::Update => pool.updated(body, change, addresses, many),
             Action::Keep | Action::Delete | Action::Forget | Action::Run => None,
+        }
+    }
+
+    /// Counts the nodes that pods need at once, if the pool is new: the autoscaler creates them for the pods, up to its maximum.
+    fn with_pods(self, nodes: u64) -> Self {
+        match self.change {
+            PoolChange::New => {
+                let initial_nodes = self.initial_nodes.max(nodes.min(self.max_nodes));
+                Self { initial_nodes, ..self }
+            }
+            PoolChange::Number | PoolChange::Rolled { .. } => self,
         }
     }
 
