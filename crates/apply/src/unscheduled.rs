@@ -11,19 +11,21 @@ use crate::change_run::ChangeRun;
 use crate::failure::{brief, failed};
 use crate::waited_pods::{selected_pool, unscheduled};
 use kinds::dask::why::part_of;
+use kinds::gke::node_pool::allocatable_gpus;
+use kinds::kubernetes::object::condition;
 use kinds::kubernetes::pod_state::PodState;
 use kinds::kubernetes::why::{self, Cause, Outlook, PodContext, Pool};
 use kinds::scope::POOL_LABEL;
 use live::{Request, probe};
 use model::address::FieldPath;
 use model::diag::Code;
-use model::resource::{Api, Await, Progress, Query, Readiness, Until};
+use model::resource::{Action, Api, Await, Progress, Query, Readiness, Until};
 
 /// How long no node may come before a wait ends. The autoscaler looks every 10 s and tries the other zones of a pool within a
-/// minute; after a failure in all of them it backs off for 5 minutes, and a shortage of GPUs lasts for hours. Source:
+/// minute; after a failure in all of them it backs off for 5 minutes or more, and a shortage of GPUs lasts for hours. Source:
 /// cluster-autoscaler, `--scan-interval` and `--initial-node-group-backoff-duration`.
 const NODE_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long no node may come where GKE chooses the machines: it tries others.
+/// How long no node may come where GKE chooses the machines, as it tries others, and for pods that existed before.
 const ANY_NODE_TIMEOUT: Duration = Duration::from_secs(600);
 /// The least time between two looks at events: the autoscaler's scan interval.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
@@ -32,84 +34,105 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub struct Unscheduled {
     looked: Option<Instant>,
-    cause: Option<Cause>,
-    /// True if one of the pods selects a pool.
-    is_of_pool: bool,
-    /// Since when no node has come.
+    found: Option<PodCause>,
+    /// The time since which no node has come.
     blocked: Option<Instant>,
 }
 
+/// The cause for a pod that no node takes.
+#[derive(Debug)]
+struct PodCause {
+    cause: Cause,
+    /// The pool that the pod selects.
+    pool: Option<String>,
+}
+
 impl ChangeRun<'_> {
-    /// Returns the readiness with what the pods of the last look wait for, if no node takes them.
+    /// Returns the readiness with the cause of pods that no node takes, by the last look at what is waited for.
     ///
     /// # Errors
     /// No node has come for too long.
     pub(crate) async fn with_cause(
         &mut self,
         wait: &Await,
-        found: Readiness,
+        readiness: Readiness,
         known: &mut Unscheduled,
     ) -> Result<Readiness, Outcome> {
-        let Readiness::Progressing(progress) = found else { return Ok(found) };
+        let Readiness::Progressing(progress) = readiness else { return Ok(readiness) };
         let has_pods = !self.pods.unscheduled.is_empty() || self.pods.query.is_some();
         if !has_pods || wait.until != Until::Ready {
             *known = Unscheduled::default();
             return Ok(Readiness::Progressing(progress));
         }
-        if known.looked.is_none_or(|looked| looked.elapsed() >= LOOK_INTERVAL) {
-            // Most pods that a look has not read get a node at once.
+        // A wait ends by a fresh look.
+        if self.is_over(known) || known.looked.is_none_or(|looked| looked.elapsed() >= LOOK_INTERVAL) {
             let is_first = known.looked.replace(Instant::now()).is_none();
-            if !is_first && let Some(query) = &self.pods.query {
-                let found = probe(self.shared.api, query).await.unwrap_or_default();
-                self.pods.unscheduled = unscheduled(found["items"].as_array().into_iter().flatten());
-            }
-            known.cause = self.cause_of_pods().await;
-            known.is_of_pool = self.pods.unscheduled.iter().any(|pod| selected_pool(pod).is_some());
+            known.found = self.look_at_pods(is_first).await;
         }
-        let Some(cause) = &known.cause else {
+        let Some(found) = &known.found else {
             known.blocked = None;
             return Ok(Readiness::Progressing(progress));
         };
-        if cause.outlook == Outlook::NodeIsComing {
-            known.blocked = None;
+        if matches!(found.cause.outlook, Outlook::NoMachines | Outlook::NoNode) {
+            known.blocked.get_or_insert_with(Instant::now);
         } else {
-            let since = *known.blocked.get_or_insert_with(Instant::now);
-            let most = if known.is_of_pool { NODE_TIMEOUT } else { ANY_NODE_TIMEOUT };
-            if since.elapsed() >= most {
-                return Err(no_node(wait, cause, most));
-            }
+            known.blocked = None;
         }
-        Ok(Readiness::Progressing(Progress { blocked_by: Some(line(cause)), ..progress }))
+        if self.is_over(known) {
+            if !self.gets_room(found).await {
+                return Err(no_node(wait, &found.cause, self.limit(found)));
+            }
+            known.blocked = None;
+        }
+        Ok(Readiness::Progressing(Progress { blocked_by: Some(line(&found.cause)), ..progress }))
     }
 
-    /// Returns the first cause that says what becomes of the wait: that no node comes before that one comes.
-    async fn cause_of_pods(&self) -> Option<Cause> {
+    /// Returns true if no node has come for too long.
+    fn is_over(&self, known: &Unscheduled) -> bool {
+        let limit = known.found.as_ref().map(|found| self.limit(found));
+        limit.is_some_and(|limit| known.blocked.is_some_and(|since| since.elapsed() >= limit))
+    }
+
+    /// Returns how long no node may come for a pod. Events of pods that existed before this change may be old: GKE tries again after a
+    /// backoff of at least five minutes.
+    fn limit(&self, found: &PodCause) -> Duration {
+        let is_new = matches!(self.change.action, Action::Create | Action::Replace | Action::Run);
+        if is_new && found.pool.is_some() { NODE_TIMEOUT } else { ANY_NODE_TIMEOUT }
+    }
+
+    async fn look_at_pods(&mut self, is_first: bool) -> Option<PodCause> {
+        // Most pods that a look at their owner has not read get a node at once.
+        if !is_first && let Some(query) = &self.pods.query {
+            let found = probe(self.shared.api, query).await.unwrap_or_default();
+            self.pods.unscheduled = unscheduled(found["items"].as_array().into_iter().flatten());
+        }
         let mut coming = None;
         for pod in &self.pods.unscheduled {
             let Some(cause) = self.cause_of(pod).await else { continue };
-            match cause.outlook {
-                Outlook::NoMachines | Outlook::NoNode => return Some(cause),
-                Outlook::NodeIsComing => coming = coming.or(Some(cause)),
+            let found = PodCause { cause, pool: selected_pool(pod).map(str::to_owned) };
+            match found.cause.outlook {
+                Outlook::NoMachines | Outlook::NoNode => return Some(found),
+                Outlook::NodeIsComing => coming = coming.or(Some(found)),
                 Outlook::Unknown => {}
             }
         }
         coming
     }
 
+    /// Returns the cause for a pod. `None` for one that selects a pool which is not of the stack, or whose nodes are requested: requests
+    /// bring their nodes, and machines of flex-start may take days.
     async fn cause_of(&self, pod: &Value) -> Option<Cause> {
-        let state = PodState(pod);
         let pool = match selected_pool(pod) {
-            Some(name) => self.pool(name).await,
+            Some(name) => Some(self.pool(name).await?),
             None => None,
         };
-        // Requests bring their nodes, and machines of flex-start may take days.
-        let is_queued = |pool: &Pool| {
+        let is_requested = |pool: &Pool| {
             pool.live["queuedProvisioning"]["enabled"] == true || pool.live["config"]["flexStart"] == true
         };
-        if pool.as_ref().is_some_and(is_queued) {
+        if pool.as_ref().is_some_and(is_requested) {
             return None;
         }
-        let events = self.events_of(state.namespace(), state.name()).await;
+        let events = self.events_of(pod).await;
         let resource = self.shared.desired.iter().find(|one| one.address == self.change.address)?;
         let part = part_of(resource, pod);
         // An apply may take hours, and no longer has the texts of its stack: fields are named by their paths.
@@ -126,47 +149,82 @@ impl ChangeRun<'_> {
             workers_address: None,
         };
         let cause = why::of_pod(pod, &context)?;
-        match (cause.code, pools.first()) {
-            // The autoscaler names every pool at its largest size, also those that the pod does not select.
-            ("most", Some(pool)) if !self.is_full(pool).await => None,
-            ("most", None) => None,
-            // Its own pods end, and then there is room.
-            ("most", Some(_)) if (self.shared.kinds)(resource.kind).runs_to_completion => {
-                Some(Cause { outlook: Outlook::NodeIsComing, ..cause })
-            }
-            _ => Some(cause),
+        if cause.code != FULL {
+            return Some(cause);
         }
+        // The autoscaler names every pool at its largest size, also those that the pod does not select.
+        let pool = pools.first()?;
+        let nodes = self.nodes_of(&pool.name).await;
+        if pool.most.is_none_or(|most| (nodes.len() as u64) < most) {
+            return None;
+        }
+        // Its own pods end, or its nodes are about to be there: then there is room.
+        let ends = (self.shared.kinds)(resource.kind).runs_to_completion;
+        let needs_gpus = !pool.live["config"]["accelerators"][0].is_null();
+        let is_usable = |node: &Value| is_ready(node) && !(needs_gpus && allocatable_gpus(node) == 0);
+        let outlook =
+            if ends || !nodes.iter().all(is_usable) { Outlook::NodeIsComing } else { Outlook::NoNode };
+        Some(Cause { outlook, ..cause })
     }
 
+    /// Returns true if pods on the nodes of a full pool are about to go: they are deleted, or belong to a job or a check.
+    async fn gets_room(&self, found: &PodCause) -> bool {
+        let Some(pool) = found.pool.as_deref().filter(|_| found.cause.code == FULL) else { return false };
+        let nodes = self.nodes_of(pool).await;
+        let names: Vec<&str> = nodes.iter().filter_map(|node| node["metadata"]["name"].as_str()).collect();
+        let pods = self.list("/api/v1/pods?fieldSelector=status.phase%3DRunning").await;
+        pods.iter().any(|pod| {
+            let is_here = pod["spec"]["nodeName"].as_str().is_some_and(|node| names.contains(&node));
+            let ends = pod["spec"]["restartPolicy"].as_str().is_some_and(|policy| policy != "Always");
+            is_here && (ends || PodState(pod).is_terminating())
+        })
+    }
+
+    /// Returns a pool of the stack with its live state.
     async fn pool(&self, name: &str) -> Option<Pool> {
         let all = self.shared.desired;
         let resource = all.iter().find(|resource| resource.identity.pool() == Some(name))?;
         let scaled = ((self.shared.kinds)(resource.kind).scale_target)(resource, all)?;
         let pool = Pool::of(resource, &scaled, &|path: &FieldPath| path.to_string())?;
         let path = format!("/v1/{}", self.shared.cluster?.pool_path(name));
-        let live = probe(self.shared.api, &Query { api: Api::Gke, path }).await.unwrap_or_default();
+        let live = probe(self.shared.api, &Query { api: Api::Gke, path }).await.ok()?;
         Some(Pool { live, ..pool })
     }
 
-    async fn events_of(&self, namespace: &str, pod: &str) -> Vec<Value> {
-        let path = format!("/api/v1/namespaces/{namespace}/events?fieldSelector=involvedObject.name%3D{pod}");
-        // Without the right to read events the pod and its pool say what is known.
-        let found = self.shared.api.send(Request::get(Api::Kubernetes, path)).await.unwrap_or_default();
-        found["items"].as_array().cloned().unwrap_or_default()
+    /// Returns the events of a pod. Without the right to read them its own status and its pool say what is known.
+    async fn events_of(&self, pod: &Value) -> Vec<Value> {
+        let metadata = |key: &str| pod["metadata"][key].as_str().unwrap_or_default();
+        let (namespace, uid) = (metadata("namespace"), metadata("uid"));
+        self.list(&format!("/api/v1/namespaces/{namespace}/events?fieldSelector=involvedObject.uid%3D{uid}"))
+            .await
     }
 
-    async fn is_full(&self, pool: &Pool) -> bool {
-        let path = format!("/api/v1/nodes?labelSelector={}%3D{}", POOL_LABEL.replace('/', "%2F"), pool.name);
-        let found = self.shared.api.send(Request::get(Api::Kubernetes, path)).await.unwrap_or_default();
-        let nodes = found["items"].as_array().map_or(0, Vec::len) as u64;
-        pool.most.is_some_and(|most| nodes >= most)
+    async fn nodes_of(&self, pool: &str) -> Vec<Value> {
+        self.list(&format!("/api/v1/nodes?labelSelector={}%3D{pool}", POOL_LABEL.replace('/', "%2F"))).await
     }
+
+    /// Returns the items of a LIST; none without an answer.
+    async fn list(&self, path: &str) -> Vec<Value> {
+        let mut found = self.shared.api.send(Request::get(Api::Kubernetes, path)).await.unwrap_or_default();
+        match found["items"].take() {
+            Value::Array(items) => items,
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// The code of the cause that a pool has its largest size.
+const FULL: &str = "most";
+
+fn is_ready(node: &Value) -> bool {
+    let ready = condition(node, "Ready").is_some_and(|ready| ready["status"] == "True");
+    ready && node["spec"]["unschedulable"] != true
 }
 
 /// `waiting for a node: the autoscaler is adding one to node_pool.workers (usually 2–10 min with GPUs)`.
 fn line(cause: &Cause) -> String {
     match cause.outlook {
-        Outlook::NodeIsComing if cause.code != "most" => format!("{} ({USUAL})", cause.what),
+        Outlook::NodeIsComing if cause.code != FULL => format!("{} ({USUAL})", cause.what),
         Outlook::NodeIsComing | Outlook::NoMachines | Outlook::NoNode | Outlook::Unknown => {
             cause.what.clone()
         }
@@ -184,7 +242,7 @@ fn no_node(wait: &Await, cause: &Cause, after: Duration) -> Outcome {
         cause.remedies.iter().map(String::as_str).filter(|cure| !cure.starts_with("wait")).collect();
     let help = match cures.as_slice() {
         [] => "fix the cause, then apply again".to_owned(),
-        cures => format!("{}; then apply again", cures.join("; ")),
+        cures => format!("{}; apply again afterwards", cures.join("; ").replace(", then apply", "")),
     };
     failed(Code::NoNode, what, Some(&help))
 }

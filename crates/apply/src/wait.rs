@@ -18,7 +18,7 @@ use kinds::kind::{Part, Queries, QueryResults};
 use kinds::kubernetes::flex_start;
 use live::{ApiError, ErrorClass, Request, probe, served_kinds};
 use model::diag::Code;
-use model::resource::{Action, Api, Await, Identity, ObjectId, Query, Readiness, Until};
+use model::resource::{Action, Api, Await, Identity, ObjectId, Query, Readiness, Resource, Until};
 
 /// The first pause between two reads. Each later pause is longer by [`FACTOR`], up to [`LONGEST`].
 const FIRST: Duration = Duration::from_millis(100);
@@ -41,6 +41,7 @@ impl<'a> ChangeRun<'a> {
         let deadline = Duration::from_secs(wait.deadline.into());
         let mut clock = Clock::default();
         let mut unscheduled = Unscheduled::default();
+        self.pods = WaitedPods::default();
         let mut tracker = self.tracker(wait);
         if wait.until == Until::Gone {
             tracker.await_deletion().await;
@@ -198,6 +199,11 @@ impl<'a> ChangeRun<'a> {
         }
     }
 
+    /// Returns the resource of the change as the stack wants it.
+    fn desired(&self) -> Option<&'a Resource> {
+        self.shared.desired.iter().find(|resource| resource.address == self.change.address)
+    }
+
     /// Returns the readiness from the known object, or else reads the object.
     async fn read_readiness(
         &mut self,
@@ -219,7 +225,7 @@ impl<'a> ChangeRun<'a> {
             }),
             Known::Present(live) => {
                 let found = QueryResults::of([(Part::Itself, &*live)]);
-                self.pods = WaitedPods::of(&found);
+                self.pods = WaitedPods::of(self.desired(), &found);
                 Ok(flex_start::mark_queued(kind.readiness(wait, &found), &found, &self.shared.flex))
             }
             // That it is gone is said by the server, and not by what was not told.
@@ -229,7 +235,7 @@ impl<'a> ChangeRun<'a> {
             Known::Deleted | Known::Unknown => self.read_all(&queries).await.map(|found| {
                 found.iter().for_each(|live| tracker.record(live));
                 let answers = QueryResults::answers(&queries, &found);
-                self.pods = WaitedPods::of(&answers);
+                self.pods = WaitedPods::of(self.desired(), &answers);
                 flex_start::mark_queued(kind.readiness(wait, &answers), &answers, &self.shared.flex)
             }),
         };

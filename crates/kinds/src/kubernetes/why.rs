@@ -95,6 +95,21 @@ impl Pool {
         })
     }
 
+    /// Returns true if new nodes of the pool have the taint that a reason of the scheduler names, as far as its live state is known.
+    fn has_taint(&self, reason: &str) -> bool {
+        let config = &self.live["config"];
+        if config.is_null() {
+            return true;
+        }
+        let has_gpus = !config["accelerators"][0].is_null();
+        let mut taints = config["taints"].as_array().into_iter().flatten();
+        match braced(reason).and_then(|taint| taint.split(':').next()) {
+            Some("nvidia.com/gpu") => has_gpus,
+            Some(key) => taints.any(|taint| taint["key"] == *key),
+            None => has_gpus || taints.next().is_some(),
+        }
+    }
+
     /// Raises `needed` to the nodes for the GPUs that live pods request from the pool: workers may have been scaled since.
     pub fn needs(&mut self, pods: &[Value]) {
         let here = pods.iter().filter(|pod| pod["spec"]["nodeSelector"][POOL_LABEL] == *self.name);
@@ -295,9 +310,6 @@ fn unscheduled(pod: &Value, scheduled: &Value, context: &PodContext<'_>) -> Caus
     let scaling = newest(context.events, is_scaling);
     let scaling_said =
         scaling.map(|event| format!("{}: {}", text(&event["reason"]), text(&event["message"])));
-    if let Some(cause) = capacity(pool, scaling, context) {
-        return cause;
-    }
     if scaling.is_some_and(|event| event["reason"] == "TriggeredScaleUp") {
         let remedies =
             vec!["wait: GKE adds a GPU node in 2 to 10 minutes, including the driver installation".into()];
@@ -306,6 +318,10 @@ fn unscheduled(pod: &Value, scheduled: &Value, context: &PodContext<'_>) -> Caus
             None => "waiting for a node: the autoscaler is adding one".to_owned(),
         };
         return cause("scaling", &what, scaling_said, remedies).with_outlook(Outlook::NodeIsComing);
+    }
+    // GKE keeps the condition of a pool while it tries another zone.
+    if let Some(cause) = capacity(pool, scaling, context) {
+        return cause;
     }
     let reasons = predicates(message);
     let refused = scaling.filter(|event| event["reason"] == "NotTriggerScaleUp");
@@ -414,11 +430,6 @@ fn not_scaled(
         let less = format!("request less: `{key}` at {}", (context.position)(key));
         return Some(cause(code, &what, said, vec![less, larger]).with_outlook(Outlook::NoNode));
     }
-    if let Some(reason) = find("untolerated taint") {
-        let Cause { code, remedies, .. } = tainted(reason, None, context);
-        let what = format!("a new node of {whose} would have {} it does not tolerate", of_taint(reason));
-        return Some(cause(code, &what, said, remedies).with_outlook(Outlook::NoNode));
-    }
     if find("in backoff after failed scale-up").is_some() {
         let what = format!(
             "the node autoscaler could not create a node of {whose}, and waits before it tries again"
@@ -428,6 +439,14 @@ fn not_scaled(
             format!("see GKE's message about the pool: {} why {whose}", context.program),
         ];
         return Some(cause("scale_up_failed", &what, said, remedies).with_outlook(Outlook::NoMachines));
+    }
+    // kube-scheduler's rules stop at the first reason, and taints come before labels: other pools' taints are named, too.
+    if let Some(reason) =
+        find("untolerated taint").filter(|reason| pool.is_none_or(|pool| pool.has_taint(reason)))
+    {
+        let Cause { code, remedies, .. } = tainted(reason, None, context);
+        let what = format!("a new node of {whose} would have {} it does not tolerate", of_taint(reason));
+        return Some(cause(code, &what, said, remedies).with_outlook(Outlook::NoNode));
     }
     None
 }
