@@ -382,7 +382,7 @@ impl Session {
             allow_retarget: *retarget,
             idle_wait_seconds: *when_idle,
             prices: self.prices(),
-            budget: self.budget().or_of(*budget),
+            budget: self.budget().overridden_by(*budget),
             ..Inputs::of(self.lowered.clone(), *mode, world, &self.sources)
         };
         inputs.stop_state.request = stop_request.clone();

@@ -103,7 +103,7 @@ pub fn dependencies<'v>(
 
 /// An environment variable that pods of a namespace need.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Needed<'a> {
+pub struct NeededVariable<'a> {
     /// The namespace of the pods.
     pub namespace: &'a str,
     /// The environment variable.
@@ -113,11 +113,11 @@ pub struct Needed<'a> {
 }
 
 /// Returns the environment variables that an `env` needs.
-pub fn needed<'a>(env: &'a Env, namespace: &'a str, origin: &FieldPath) -> Vec<Needed<'a>> {
+pub fn needed<'a>(env: &'a Env, namespace: &'a str, origin: &FieldPath) -> Vec<NeededVariable<'a>> {
     let all = env.iter().filter_map(|(name, value)| match value {
         Variable::Secret(key) => {
             let origin = origin.key(name).key("secret");
-            Some(Needed { namespace, variable: key.variable()?, origin })
+            Some(NeededVariable { namespace, variable: key.variable()?, origin })
         }
         Variable::Text(_) => None,
     });
@@ -126,17 +126,18 @@ pub fn needed<'a>(env: &'a Env, namespace: &'a str, origin: &FieldPath) -> Vec<N
 
 /// Lowers the Secrets of a stack: one in each namespace whose pods need a variable. A value is `env:NAME` until apply inserts the
 /// value of the variable.
-pub fn lower(needed: &[Needed], scope: &Scope) -> Vec<Resource> {
+pub fn lower(needed: &[NeededVariable], scope: &Scope) -> Vec<Resource> {
     let namespaces: BTreeSet<&str> = needed.iter().map(|needed| needed.namespace).collect();
     let of = |namespace: &str| {
         let name = own_secret(&scope.owner);
-        let here: Vec<&Needed> = needed.iter().filter(|needed| needed.namespace == namespace).collect();
+        let here: Vec<&NeededVariable> =
+            needed.iter().filter(|needed| needed.namespace == namespace).collect();
         let data: Map<String, Value> = here
             .iter()
             .map(|needed| (needed.variable.to_owned(), json!(format!("{ENV_PREFIX}{}", needed.variable))))
             .collect();
         let provenance =
-            |needed: &&Needed| (FieldPath::keys(["data", needed.variable]), needed.origin.clone());
+            |needed: &&NeededVariable| (FieldPath::keys(["data", needed.variable]), needed.origin.clone());
         Resource {
             address: own_address(&scope.owner, namespace),
             kind: KindId::Object,
@@ -155,7 +156,7 @@ pub fn lower(needed: &[Needed], scope: &Scope) -> Vec<Resource> {
             origin: here.first().map(|first| first.origin.clone()).unwrap_or_default(),
             // Of several places that ask for one variable the first counts.
             provenance: here.iter().rev().map(provenance).collect(),
-            depends_on: scope.in_namespace(namespace),
+            depends_on: scope.namespace_dependencies(namespace),
             protect: false,
             recreation: Recreation::Always,
         }

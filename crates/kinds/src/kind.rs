@@ -56,7 +56,7 @@ pub struct Kind {
     pub server_defaults: fn(&Resource) -> Vec<(FieldPath, Value)>,
     pub pods: fn(&Resource) -> PodSource,
     /// Returns the endpoint that `connect` opens.
-    pub endpoint: fn(&Resource) -> Option<Endpoint>,
+    pub endpoint: fn(&Resource) -> Option<ConnectTarget>,
     /// Returns the usual duration of creating it, if it is known.
     pub estimate: fn(&ChangeContext) -> Option<DurationEstimate>,
     /// The effect of `stop`.
@@ -338,7 +338,7 @@ pub enum EndpointKind {
 
 /// An endpoint that `connect` can open.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint {
+pub struct ConnectTarget {
     /// The kind of server behind it.
     pub kind: EndpointKind,
     /// The Service of the server.
@@ -461,7 +461,7 @@ pub struct ChangeContext<'a> {
     pub adopting: bool,
     /// Field managers whose ownership ends: other stacks' when the object is adopted from them, the stack's own when
     /// it is released.
-    pub released: &'a [String],
+    pub removed_managers: &'a [String],
     /// The defect that the change repairs.
     pub defect: Option<&'a Defect>,
     /// The longest wait, in seconds, for an idle scheduler before workers are deleted.
@@ -504,7 +504,7 @@ impl<'a> ChangeContext<'a> {
             nodes: None,
             terminating: false,
             adopting: false,
-            released: &[],
+            removed_managers: &[],
             defect: None,
             idle_wait_seconds: None,
         }

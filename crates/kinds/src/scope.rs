@@ -213,7 +213,7 @@ impl Scope {
     }
 
     /// Returns the addresses that resources in a namespace depend on: the cluster, and the namespace's section if there is one.
-    pub fn in_namespace(&self, namespace: &str) -> Vec<Address> {
+    pub fn namespace_dependencies(&self, namespace: &str) -> Vec<Address> {
         let mut depends_on = self.cluster_dependency();
         depends_on.extend(self.namespace(namespace));
         depends_on

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::env::{self, Env, Needed};
+use crate::env::{self, Env, NeededVariable};
 use crate::json::is_false;
 use crate::node_selection::Machines;
 use crate::pod::{self, Pod};
@@ -332,7 +332,7 @@ pub trait Section {
     }
 
     /// Returns its name on its server.
-    fn live<'a>(&'a self, _key: &'a str) -> Option<LiveName<'a>> {
+    fn live_name<'a>(&'a self, _key: &'a str) -> Option<LiveName<'a>> {
         None
     }
 
@@ -352,7 +352,7 @@ pub trait Section {
     }
 
     /// Returns the variables that its pods need from the environment of the user who applies the stack.
-    fn environment(&self, path: &FieldPath) -> Vec<Needed<'_>> {
+    fn environment(&self, path: &FieldPath) -> Vec<NeededVariable<'_>> {
         let pods = self.pods(path).into_iter().filter(|_| self.is_managed());
         environment_of(pods, self.given_namespace())
     }
@@ -377,7 +377,7 @@ pub fn external_sections<S: Section>(sections: &BTreeMap<String, S>) -> impl Ite
 pub(crate) fn environment_of<'a>(
     pods: impl Iterator<Item = Pods<'a>>,
     namespace: Option<&'a str>,
-) -> Vec<Needed<'a>> {
+) -> Vec<NeededVariable<'a>> {
     let namespace = namespace.unwrap_or("default");
     pods.flat_map(|pods| env::needed(&pods.keys.env, namespace, &pods.path.key("env"))).collect()
 }

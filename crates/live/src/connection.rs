@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use crate::credentials::Credentials;
-use crate::endpoint::{Address, address, endpoint};
+use crate::endpoint::{ControlPlaneAddress, address, endpoint};
 use crate::gke::{Gke, GkeAccess};
 use crate::hosts::Fleet;
 use crate::kube::{Bearer, ByteStream, KubeconfigAccess, Kubernetes, Tunnel};
@@ -109,7 +109,7 @@ impl Connection {
             error.body = Some(json!({ "remedy": closed.remedy }));
             error
         })?;
-        let Address { host, authority } = found.ok_or_else(|| {
+        let ControlPlaneAddress { host, authority } = found.ok_or_else(|| {
             let status = cluster["status"].as_str().unwrap_or("unknown");
             let message = format!("the GKE cluster {} has no endpoint yet (status {status})", name.cluster);
             request.failed(ErrorClass::Unavailable, message)

@@ -281,12 +281,12 @@ pub async fn find_other_clusters(
         labels[LABEL_STACK] == *owner.stack && labels[LABEL_ID] == *owner.id && !going
     };
     let found = clusters["clusters"].as_array().into_iter().flatten().filter(ours).filter_map(|cluster| {
-        let namespace = ClusterName {
+        let other = ClusterName {
             project: name.project.clone(),
             location: cluster["location"].as_str()?.to_owned(),
             cluster: cluster["name"].as_str()?.to_owned(),
         };
-        (namespace != *name).then_some(namespace)
+        (other != *name).then_some(other)
     });
     Ok(OtherClusters::Found(found.collect()))
 }

@@ -11,7 +11,7 @@ const DNS: &str = ".gke.goog";
 
 /// An address of a control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Address<'a> {
+pub struct ControlPlaneAddress<'a> {
     /// `34.1.2.3`, `127.0.0.1:4443`, `gke-….us-central1.gke.goog`.
     pub host: &'a str,
     /// The cluster's own certificate authority, base64 of PEM. `None` for a public certificate.
@@ -35,13 +35,13 @@ pub fn endpoint(cluster: &Value) -> Option<&str> {
 /// # Errors
 ///
 /// The cluster has no such endpoint.
-pub fn address(cluster: &Value, requested: Endpoint) -> Result<Option<Address<'_>>, Closed> {
+pub fn address(cluster: &Value, requested: Endpoint) -> Result<Option<ControlPlaneAddress<'_>>, Closed> {
     let Some(usual) = endpoint(cluster) else { return Ok(None) };
     let name = cluster["name"].as_str().unwrap_or("the cluster");
     let authority = text(cluster, "/masterAuth/clusterCaCertificate");
-    let by_ip = |host| Address { host, authority };
+    let by_ip = |host| ControlPlaneAddress { host, authority };
     let dns = text(cluster, "/controlPlaneEndpointsConfig/dnsEndpointConfig/endpoint");
-    let by_dns = |host| Address { host, authority: None };
+    let by_dns = |host| ControlPlaneAddress { host, authority: None };
     let found = match requested {
         Endpoint::Auto if is_only_dns(cluster) => by_dns(dns.unwrap_or(usual)),
         Endpoint::Auto => by_ip(usual),
@@ -162,7 +162,10 @@ mod tests {
         for (requested, host) in
             [(Endpoint::Auto, "34.1.2.3"), (Endpoint::Public, "34.1.2.3"), (Endpoint::Private, "10.0.0.2")]
         {
-            assert_eq!(address(&older, requested), Ok(Some(Address { host, authority: Some("Q0E=") })));
+            assert_eq!(
+                address(&older, requested),
+                Ok(Some(ControlPlaneAddress { host, authority: Some("Q0E=") }))
+            );
         }
         let closed = address(&older, Endpoint::Dns).unwrap_err();
         assert!(

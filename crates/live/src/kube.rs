@@ -508,7 +508,7 @@ impl Kubernetes {
 
 /// Returns a client for a configuration. Without a proxy, its sockets do not use Nagle's algorithm.
 ///
-/// Creates a client without Nagle's algorithm. On a new connection a client writes twice in a row: the end of the TLS
+/// On a new connection a client writes twice in a row: the end of the TLS
 /// handshake and its first request. Nagle's algorithm holds the second one back until the first is acknowledged, and
 /// Linux delays that by 40 ms (seen with kube-apiserver 1.36). Go's clients, kubectl among them, turn it off; kube
 /// leaves it on.

@@ -62,10 +62,10 @@ pub async fn read(api: &dyn LiveApi, read_set: &ReadSet, parallelism: usize) -> 
     let (inside, sizes) = futures::join!(inside, sizes);
     reading.world.sizes = sizes;
     match inside {
-        Ok(ClusterContents { objects, listed, kept, unlisted, record_namespace_left }) => {
+        Ok(ClusterContents { objects, listed, stored_record, unlisted, record_namespace_left }) => {
             reading.world.objects = Seen::Live(objects);
             reading.listed = listed;
-            match kept {
+            match stored_record {
                 StoredRecord::Absent => {}
                 StoredRecord::OnlyLock => reading.world.lock_without_record = true,
                 StoredRecord::Record(stored) => match stored.record {
@@ -151,7 +151,7 @@ fn split_pools(mut cluster: Value) -> (Value, BTreeMap<String, Value>) {
 struct ClusterContents {
     objects: BTreeMap<ObjectId, Value>,
     listed: Collections,
-    kept: StoredRecord,
+    stored_record: StoredRecord,
     /// Kinds of which not all objects of the stack could be listed.
     unlisted: Vec<String>,
     /// True if an interrupted apply left the namespace of records without any record.
@@ -171,9 +171,9 @@ async fn read_contents(
         }
     };
     let listed = list_each(api, &read_set.collections, parallelism);
-    let (kept, listed) = futures::join!(found, listed);
-    let (kept, listed) = (kept?, listed?);
-    let record = kept.record();
+    let (stored_record, listed) = futures::join!(found, listed);
+    let (stored_record, listed) = (stored_record?, listed?);
+    let record = stored_record.record();
     let mut objects = UniqueObjects::default();
     // What the file asks for is compared in the version that it names.
     objects.extend(read_each(api, &read_set.single_objects, parallelism).await?);
@@ -191,7 +191,7 @@ async fn read_contents(
         objects.extend(found.objects);
         unlisted = found.unlisted;
     }
-    let record_namespace_left = match kept {
+    let record_namespace_left = match stored_record {
         StoredRecord::Absent if record_id.is_some() => {
             record::removable_namespace(api, |_| false, RetryPolicy::Read, parallelism).await?.is_some()
         }
@@ -205,7 +205,7 @@ async fn read_contents(
     Ok(ClusterContents {
         objects: objects.by_id,
         listed: known,
-        kept,
+        stored_record,
         unlisted: unlisted.into_iter().collect(),
         record_namespace_left,
     })

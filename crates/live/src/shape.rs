@@ -37,7 +37,7 @@ pub enum Shape {
     /// A GKE operation; its name if it was requested by name.
     Operation(Option<String>),
     /// One Kubernetes object.
-    Object(Object),
+    Object(ExpectedObject),
     /// A list of Kubernetes objects.
     Collection {
         /// `apps/v1`.
@@ -72,7 +72,7 @@ pub enum ResourceType {
 
 /// One Kubernetes object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Object {
+pub struct ExpectedObject {
     /// The API version; `None` for a subresource, which has its own.
     pub api_version: Option<String>,
     /// The name; `None` if the server chooses it.
@@ -179,7 +179,8 @@ impl Shape {
                 }
                 match name {
                     Some(name) => {
-                        Object { api_version: None, name: Some(name.clone()), written: false }.fits(fields)
+                        ExpectedObject { api_version: None, name: Some(name.clone()), written: false }
+                            .fits(fields)
                     }
                     None => array(fields, "items"),
                 }
@@ -194,7 +195,7 @@ impl Shape {
     }
 }
 
-impl Object {
+impl ExpectedObject {
     fn fits(&self, fields: &Map<String, Value>) -> Result<(), String> {
         text(fields, "kind")?;
         versioned(fields, self.api_version.as_deref())?;
@@ -291,18 +292,20 @@ fn kubernetes(request: &Request, parts: &[&str]) -> Shape {
         (Method::Get, Some("log")) => Shape::Text,
         (Method::Delete, None) => Shape::Deleted { name },
         (_, Some("status" | "scale" | "finalize")) => {
-            Shape::Object(Object { api_version: None, name, written: false })
+            Shape::Object(ExpectedObject { api_version: None, name, written: false })
         }
         (_, Some(_)) => Shape::Any,
         (Method::Get, None) if name.is_none() => Shape::Collection { api_version },
-        (Method::Get, None) => Shape::Object(Object { api_version: Some(api_version), name, written: false }),
+        (Method::Get, None) => {
+            Shape::Object(ExpectedObject { api_version: Some(api_version), name, written: false })
+        }
         (Method::Post | Method::Put | Method::Patch | Method::Merge, None) => {
             let of_body = || {
                 let body = request.body.as_ref()?;
                 body.pointer("/metadata/name")?.as_str().map(str::to_owned)
             };
             let name = name.or_else(of_body);
-            Shape::Object(Object { api_version: Some(api_version), name, written: true })
+            Shape::Object(ExpectedObject { api_version: Some(api_version), name, written: true })
         }
     }
 }

@@ -69,7 +69,7 @@ impl Budget {
 
     /// Returns the same limits with those of `other` in their place, where it has some.
     #[must_use]
-    pub fn or_of(self, other: Self) -> Self {
+    pub fn overridden_by(self, other: Self) -> Self {
         Self {
             max_per_hour: other.max_per_hour.or(self.max_per_hour),
             idle_per_day: other.idle_per_day.or(self.idle_per_day),

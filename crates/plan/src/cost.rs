@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::needed_nodes::{ByIdentity, NodeCounts, needed_nodes};
+use crate::needed_nodes::{ChangesByIdentity, NodeCounts, needed_nodes};
 use crate::observe::inputs::Inputs;
 use crate::{Action, Change, Mode};
 use kinds::cost::Billed;
@@ -118,13 +118,13 @@ pub(crate) fn bill(inputs: &Inputs<'_>, changes: &[Change]) -> Option<Bill> {
     })
 }
 
-fn by_identity(changes: &[Change]) -> ByIdentity<'_> {
+fn by_identity(changes: &[Change]) -> ChangesByIdentity<'_> {
     changes.iter().map(|change| (&change.identity, change)).collect()
 }
 
 struct Billing<'b> {
     inputs: &'b Inputs<'b>,
-    changes: ByIdentity<'b>,
+    changes: ChangesByIdentity<'b>,
     prices: &'b Prices,
     region: &'b str,
 }

@@ -79,7 +79,7 @@ pub fn drop_unused_managed_fields(world: &mut World, mode: Mode, external: &[Ext
 pub fn plan(mut inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
     let file = Arc::clone(&inputs.desired);
     fallback::use_current_options(&mut inputs);
-    keep_live_defaults(&mut inputs);
+    drop_newer_pod_defaults(&mut inputs);
     let mut inputs = stop::apply_stops(inputs)?;
     if !Arc::ptr_eq(&file, &inputs.desired) {
         inputs.file_baseline = FileBaseline::of(&file, &inputs);
@@ -107,7 +107,7 @@ pub fn plan(mut inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
 
 /// Keeps the body of Jobs that were created before the defaults of pods existed: adding these would rerun
 /// them, and a Job's pod template is immutable.
-fn keep_live_defaults(inputs: &mut Inputs<'_>) {
+fn drop_newer_pod_defaults(inputs: &mut Inputs<'_>) {
     let Inputs { desired, world, replace, .. } = inputs;
     let made: Vec<(usize, Value)> = desired
         .iter()
@@ -150,7 +150,7 @@ fn propose(planner: &mut Planner<'_>) {
     }
     planner.plan_cascade();
     planner.explain_emptied_pools();
-    planner.note_idle_replacements();
+    planner.mark_replacements_without_processes();
     planner.notes.extend(planner.drained_pod_notes());
     planner.notes.extend(planner.stranded_request_notes());
     planner.notes.extend(planner.unknown_state_notes());

@@ -21,7 +21,7 @@ use model::address::FieldPath;
 use model::resource::{Identity, KindId, Resource, World};
 
 /// The changes of a plan by what they are to the API.
-pub(crate) type ByIdentity<'c> = BTreeMap<&'c Identity, &'c Change>;
+pub(crate) type ChangesByIdentity<'c> = BTreeMap<&'c Identity, &'c Change>;
 
 /// Numbers of nodes by pool. Without workloads that change, the live numbers count.
 pub(crate) struct NodeCounts(BTreeMap<String, u32>);
@@ -40,13 +40,13 @@ const WORKLOADS: [&str; 8] =
     ["DaskCluster", "DaskJob", "DaskWorkerGroup", "Deployment", "Job", "Pod", "ReplicaSet", "StatefulSet"];
 
 /// Returns the nodes of each autoscaled pool once all Pods of the stack have a place. Empty where nothing that makes Pods changes.
-pub(crate) fn needed_nodes(inputs: &Inputs<'_>, changes: &ByIdentity<'_>, region: &str) -> NodeCounts {
+pub(crate) fn needed_nodes(inputs: &Inputs<'_>, changes: &ChangesByIdentity<'_>, region: &str) -> NodeCounts {
     let pods = StackPods::of(inputs, changes);
-    let Some(rooms) = Rooms::of(inputs, changes, region).filter(|_| pods.change) else {
+    let Some(pools_after) = PoolEstimates::of(inputs, changes, region).filter(|_| pods.change) else {
         return NodeCounts(BTreeMap::new());
     };
     // Checks run before the workloads, and their nodes stay for these.
-    let (first, then) = (rooms.filled(&pods.checks), rooms.filled(&pods.workloads));
+    let (first, then) = (pools_after.nodes_needed(&pods.checks), pools_after.nodes_needed(&pods.workloads));
     let most = |(pool, nodes): (String, u32)| {
         let nodes = nodes.max(first.get(&pool).copied().unwrap_or_default());
         (pool, nodes)
@@ -64,7 +64,7 @@ struct StackPods {
 }
 
 impl StackPods {
-    fn of(inputs: &Inputs<'_>, changes: &ByIdentity<'_>) -> Self {
+    fn of(inputs: &Inputs<'_>, changes: &ChangesByIdentity<'_>) -> Self {
         let mut pods = Self::default();
         let stopped = &inputs.stop_state.stopped;
         for resource in inputs.desired.iter().filter(|resource| makes_pods(resource)) {
@@ -134,12 +134,12 @@ fn unmanaged_count(resource: &Resource, template: &FieldPath, world: &World) -> 
 }
 
 /// The nodes that are there and those that may come.
-struct Rooms {
+struct PoolEstimates {
     features: Features,
-    pools: Vec<Room>,
+    pools: Vec<PoolEstimate>,
 }
 
-struct Room {
+struct PoolEstimate {
     name: String,
     node: Node,
     /// US dollars per hour of a node.
@@ -148,9 +148,9 @@ struct Room {
     most: u32,
 }
 
-impl Rooms {
+impl PoolEstimates {
     /// Returns the pools as they are after the apply. `None` where GKE makes the nodes, or where no pool is autoscaled.
-    fn of(inputs: &Inputs<'_>, changes: &ByIdentity<'_>, region: &str) -> Option<Self> {
+    fn of(inputs: &Inputs<'_>, changes: &ChangesByIdentity<'_>, region: &str) -> Option<Self> {
         let gke = inputs.desired.iter().chain(inputs.external.iter().map(|external| &external.resource));
         let gke = gke.into_iter().find(|resource| matches!(resource.identity, Identity::Cluster(_)))?;
         if autopilot::is_on(&gke.body) {
@@ -163,26 +163,26 @@ impl Rooms {
             |identity: &Identity| changes.get(identity).is_some_and(|change| change.action == Action::Delete);
         let is_pool =
             |resource: &&Resource| resource.identity.pool().is_some() && !deleted(&resource.identity);
-        let room = |resource: &Resource| {
+        let pool = |resource: &Resource| {
             let settings = settings(&resource.body, has_gpu_taint);
             let (zones, _) = zones(&resource.body, gke, true);
             let node = template(&settings, zones.first()?, features).ok()?;
             let price = billed_node(&resource.body).price(inputs.prices, region);
             let price = if price.is_known() { price.usd } else { f64::MAX };
             let (least, most) = node_bounds(&resource.body)?;
-            Some(Room { name: resource.identity.pool()?.to_owned(), node, price, least, most })
+            Some(PoolEstimate { name: resource.identity.pool()?.to_owned(), node, price, least, most })
         };
-        let pools: Vec<Room> = inputs.desired.iter().filter(is_pool).filter_map(room).collect();
-        pools.iter().any(|room| room.most > room.least).then_some(Self { features, pools })
+        let pools: Vec<PoolEstimate> = inputs.desired.iter().filter(is_pool).filter_map(pool).collect();
+        pools.iter().any(|pool| pool.most > pool.least).then_some(Self { features, pools })
     }
 
     /// Returns the nodes of each pool once these Pods, and those of GKE itself, have a place.
-    fn filled(&self, pods: &[PodRequirements]) -> BTreeMap<String, u32> {
+    fn nodes_needed(&self, pods: &[PodRequirements]) -> BTreeMap<String, u32> {
         let mut cluster = Cluster::default();
         let mut owners = Vec::new();
-        for (at, room) in self.pools.iter().enumerate() {
-            for _ in 0..room.least {
-                cluster.add(room.node.clone());
+        for (at, pool) in self.pools.iter().enumerate() {
+            for _ in 0..pool.least {
+                cluster.add(pool.node.clone());
                 owners.push(at);
             }
         }
@@ -195,7 +195,7 @@ impl Rooms {
             self.place(pod, group.len(), &mut cluster, &mut owners);
         }
         let mut counts: BTreeMap<String, u32> =
-            self.pools.iter().map(|room| (room.name.clone(), 0)).collect();
+            self.pools.iter().map(|pool| (pool.name.clone(), 0)).collect();
         for at in owners {
             *counts.entry(self.pools[at].name.clone()).or_default() += 1;
         }
@@ -233,15 +233,15 @@ impl Rooms {
         cluster: &mut Cluster,
         owners: &mut Vec<usize>,
     ) -> Option<NodeId> {
-        let is_open = |at: usize, room: &Room| {
+        let is_open = |at: usize, pool: &PoolEstimate| {
             let there = owners.iter().filter(|owner| **owner == at).count();
-            u32::try_from(there).is_ok_and(|there| there < room.most)
+            u32::try_from(there).is_ok_and(|there| there < pool.most)
         };
         let question = cluster.ask(pod);
-        let open = self.pools.iter().enumerate().filter(|(at, room)| is_open(*at, room));
-        let fitting = open.filter(|(_, room)| question.takes(&room.node));
-        let (at, room) = fitting.min_by(|(_, one), (_, other)| one.price.total_cmp(&other.price))?;
+        let open = self.pools.iter().enumerate().filter(|(at, pool)| is_open(*at, pool));
+        let fitting = open.filter(|(_, pool)| question.takes(&pool.node));
+        let (at, pool) = fitting.min_by(|(_, one), (_, other)| one.price.total_cmp(&other.price))?;
         owners.push(at);
-        Some(cluster.add(room.node.clone()))
+        Some(cluster.add(pool.node.clone()))
     }
 }

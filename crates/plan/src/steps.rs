@@ -165,7 +165,7 @@ impl<'a> StepContext<'a> {
         let is_deleted_before = self.is_deleted_before(change);
         let action = if is_deleted_before { Action::Create } else { change.action };
         let with_pool = is_inline || matches!(change.identity, Identity::Cluster(_));
-        let released = self.planner.observed.released(change, kind, live);
+        let removed_managers = self.planner.observed.removed_managers(change, kind, live);
         let context = ChangeContext {
             resource: resource.copied(),
             live,
@@ -175,7 +175,7 @@ impl<'a> StepContext<'a> {
             zones: self.zones.get(&index).map_or(0, Vec::len),
             nodes: change.identity.pool().and_then(|pool| inputs.world.sizes.get(pool).copied()),
             adopting: change.adopted.is_some(),
-            released: &released,
+            removed_managers: &removed_managers,
             terminating: is_deleted_before
                 || change.action == Action::Create
                     && (live.is_some_and(is_terminating)

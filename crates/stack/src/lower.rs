@@ -101,7 +101,7 @@ fn capacity_options(stack: &Stack, scope: &Scope) -> Vec<CapacityOptions> {
 }
 
 /// Returns the variables that the created pods need from the environment of whoever applies the stack.
-fn needed(stack: &Stack) -> Vec<kinds::env::Needed<'_>> {
+fn needed(stack: &Stack) -> Vec<kinds::env::NeededVariable<'_>> {
     let sections = stack.sections();
     let own = sections.iter().filter(|placed| !placed.is_inner);
     let mut all: Vec<_> = own.flat_map(|placed| placed.section.environment(&placed.path)).collect();
@@ -308,7 +308,7 @@ pub fn check(resources: &[Resource], sources: &Sources) -> Vec<Diagnostic> {
             other => other.clone(),
         };
         if identity.object().is_some() {
-            for (path, what) in kinds::kubernetes::keys::refused(&resource.body) {
+            for (path, what) in kinds::kubernetes::name_rules::refused(&resource.body) {
                 let what = format!("{}: {what}", resource.address);
                 let span = sources.span(&resource.origin_of(&path));
                 found.push(Diagnostic::error(Code::Schema, what).at(span, "from here"));

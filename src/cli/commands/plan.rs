@@ -311,7 +311,7 @@ impl PlanArgs {
         let retry_capacity = *retry_capacity;
         let (selection, retarget, parallelism) = (part.selection(), *retarget, *parallelism);
         let when_idle = when_idle.then(|| wait.unwrap_or(IDLE_WAIT));
-        let budget = budget.iter().fold(Budget::default(), |all, one| all.or_of(*one));
+        let budget = budget.iter().fold(Budget::default(), |all, one| all.overridden_by(*one));
         PlanRequest {
             budget,
             mode,

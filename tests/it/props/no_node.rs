@@ -159,11 +159,11 @@ fn a_wait_for_a_node_that_never_comes_ends_with_its_cause() {
         .into_iter()
         .zip(0..)
         .flat_map(|fault| works.into_iter().zip(0..).map(move |work| (fault, work)));
-    let pairs = pairs.filter(|((_, row), (_, column))| (row + column) % 2 == 0 || cases::count(8) >= 16);
+    let pairs = pairs.filter(|((_, row), (_, column))| (row + column) % 2 == 1 || cases::count(8) >= 16);
     // At the speed of those that come late a Deployment's own deadline of ten minutes comes first.
     let pairs = pairs.map(|((fault, _), (work, _))| Case { fault, work });
     for case in pairs.filter(|case| !matches!((case.fault, case.work), (Fault::Late, Work::Deployment))) {
         paused(case.holds(&tally)).unwrap_or_else(|why| panic!("{why}\n\n{case}"));
     }
-    assert_ne!((tally.of("no node"), tally.of("apply: done")), (0, 0));
+    assert!(tally.of("no node") > 0 && tally.of("apply: done") > 0);
 }

@@ -1,6 +1,6 @@
 //! Names in the operator's API, and the objects that the operator creates.
 
-use crate::kind::{Endpoint, EndpointKind};
+use crate::kind::{ConnectTarget, EndpointKind};
 use crate::kubernetes::object::gvk;
 use model::address::FieldPath;
 use model::resource::{Gvk, Identity, ObjectId, Resource};
@@ -61,10 +61,10 @@ pub fn scheduler_address(cluster: &str, namespace: &str) -> String {
 }
 
 /// Returns the scheduler of a DaskCluster or a DaskJob as an endpoint.
-pub(crate) fn endpoint(resource: &Resource) -> Option<Endpoint> {
+pub(crate) fn endpoint(resource: &Resource) -> Option<ConnectTarget> {
     let Identity::Object(object) = &resource.identity else { return None };
     let service = scheduler_service(object.namespace.as_deref(), &object.name);
-    Some(Endpoint { kind: EndpointKind::Scheduler, service })
+    Some(ConnectTarget { kind: EndpointKind::Scheduler, service })
 }
 
 /// The text of a wait for an operator that has not acted yet. Its Deployment has no readiness probe, so an available operator may

@@ -21,7 +21,7 @@ use crate::dask::service::DaskService;
 use crate::dask::worker_count::{self, RegisteredWorkers};
 use crate::dask::{autoscaler, scale, workers};
 use crate::descriptions::{image, with_gpus, workers};
-use crate::env::Needed;
+use crate::env::NeededVariable;
 use crate::json::text;
 use crate::kind::{
     ChangeContext, Compare, DeletionBlocker, FreedCapacity, Kind, MissingQuery, Neighbor, Part, Queries,
@@ -317,7 +317,7 @@ impl Section for DaskCluster {
         }
     }
 
-    fn live<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
+    fn live_name<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
         Some(LiveName::new(self.name.as_deref(), key, NameRule::Dask).within(self.namespace()))
     }
 
@@ -338,7 +338,7 @@ impl Section for DaskCluster {
         pods
     }
 
-    fn environment(&self, path: &FieldPath) -> Vec<Needed<'_>> {
+    fn environment(&self, path: &FieldPath) -> Vec<NeededVariable<'_>> {
         let external = external_sections(&self.group);
         let external: Vec<FieldPath> = external.map(|(key, _)| path.key("group").key(key)).collect();
         let pods = self.pods(path).into_iter().filter(|pods| !external.contains(&pods.path));

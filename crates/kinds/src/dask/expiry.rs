@@ -200,7 +200,7 @@ pub fn lower(
     let Identity::Object(of) = &cluster.identity else { return Vec::new() };
     let making = ExpiryBuilder {
         cluster,
-        of,
+        cluster_id: of,
         cause,
         name: format!("{}{}", of.name, cause.suffix()),
         namespace: of.namespace.as_deref().unwrap_or("default"),
@@ -228,7 +228,7 @@ enum ExpirySource<'a> {
 /// Facts for the objects of one key of a cluster.
 struct ExpiryBuilder<'a> {
     cluster: &'a Resource,
-    of: &'a ObjectId,
+    cluster_id: &'a ObjectId,
     cause: ExpiryCause,
     name: String,
     namespace: &'a str,
@@ -265,7 +265,7 @@ impl ExpiryBuilder<'_> {
     /// Returns the ServiceAccount with its RBAC: it may read and delete the one cluster, and read the sources of the time.
     fn rights(&self) -> [Resource; 3] {
         let rbac = |kind: &str, plural: &str| gvk("rbac.authorization.k8s.io", "v1", kind, plural);
-        let before = self.scope.in_namespace(self.namespace);
+        let before = self.scope.namespace_dependencies(self.namespace);
         let account = self.object(
             gvk("", "v1", "ServiceAccount", "serviceaccounts"),
             KindId::Object,
@@ -278,7 +278,7 @@ impl ExpiryBuilder<'_> {
                 "apiGroups": [of.group], "resources": [of.plural], "resourceNames": names, "verbs": verbs,
             })
         };
-        let mut rules = vec![rule(&self.of.gvk, &[&self.of.name], &["get", "delete"])];
+        let mut rules = vec![rule(&self.cluster_id.gvk, &[&self.cluster_id.name], &["get", "delete"])];
         match &self.time_source {
             ExpirySource::Workload(workload) => {
                 rules
@@ -319,10 +319,15 @@ impl ExpiryBuilder<'_> {
         let closed =
             self.scope.dask_of(&self.cluster.address).is_some_and(|facts| facts.is_network_restricted);
         if closed && matches!(self.time_source, ExpirySource::Scheduler(_)) {
-            allow_client(&mut spec["jobTemplate"]["spec"]["template"]["metadata"], &self.of.name);
+            allow_client(&mut spec["jobTemplate"]["spec"]["template"]["metadata"], &self.cluster_id.name);
         }
-        let depends_on =
-            self.scope.in_namespace(self.namespace).iter().chain([&binding.address]).cloned().collect();
+        let depends_on = self
+            .scope
+            .namespace_dependencies(self.namespace)
+            .iter()
+            .chain([&binding.address])
+            .cloned()
+            .collect();
         let api = gvk("batch", "v1", "CronJob", "cronjobs");
         let mut job = self.object(api, KindId::DaskExpiry, json!({ "spec": spec }), depends_on);
         let container = ["spec", "jobTemplate", "spec", "template", "spec", "containers"];
@@ -335,14 +340,15 @@ impl ExpiryBuilder<'_> {
     /// Returns the environment variables of the script.
     fn env(&self, after: &After) -> Vec<(&'static str, String)> {
         let seconds = seconds(after.text()).unwrap_or_default();
-        let mut env = vec![("DASK_INFRA_REAPER_PATH", self.of.path()), (SECONDS, seconds.to_string())];
+        let mut env =
+            vec![("DASK_INFRA_REAPER_PATH", self.cluster_id.path()), (SECONDS, seconds.to_string())];
         match &self.time_source {
             ExpirySource::Workload(workload) => {
                 env.extend(workload.iter().map(|workload| (WORKLOAD, workload.path())));
             }
             ExpirySource::Scheduler(groups) => {
                 let paths: Vec<String> = groups.iter().map(ObjectId::path).collect();
-                let scheduler = api::scheduler_address(&self.of.name, self.namespace);
+                let scheduler = api::scheduler_address(&self.cluster_id.name, self.namespace);
                 env.push(("DASK_INFRA_REAPER_SCHEDULER", scheduler));
                 env.push(("DASK_INFRA_REAPER_GROUPS", paths.join(" ")));
             }
@@ -368,7 +374,7 @@ impl ExpiryBuilder<'_> {
             "env": env,
             "resources": { "requests": { "cpu": "10m", "memory": memory } },
         });
-        let beside = json!({ "labelSelector": { "matchLabels": { CLUSTER_LABEL: self.of.name } },
+        let beside = json!({ "labelSelector": { "matchLabels": { CLUSTER_LABEL: self.cluster_id.name } },
             "topologyKey": "kubernetes.io/hostname" });
         let mut pod = json!({
             "restartPolicy": "Never",

@@ -12,7 +12,7 @@ use crate::dask::queued_workers::{self, WorkerCapacity, WorkerRequest};
 use crate::dask::service::DaskService;
 use crate::dask::{api, idle_wait, worker_count, workers};
 use crate::descriptions::{counted, image, workers};
-use crate::env::{self, Needed};
+use crate::env::{self, NeededVariable};
 use crate::json::{is_false, text};
 use crate::kind::{
     ChangeContext, Compare, DeletionBlocker, FreedCapacity, Kind, MissingQuery, Part, Queries, QueryResults,
@@ -171,7 +171,7 @@ impl Section for DaskJob {
         }
     }
 
-    fn live<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
+    fn live_name<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
         Some(LiveName::new(self.name.as_deref(), key, NameRule::Dask).within(self.namespace()))
     }
 
@@ -199,7 +199,7 @@ impl Section for DaskJob {
 
 impl DaskJob {
     /// Returns the variables that the parts copied from a section need in the job's own namespace.
-    pub fn copied_environment<'a>(&'a self, like: Option<&'a DaskCluster>) -> Vec<Needed<'a>> {
+    pub fn copied_environment<'a>(&'a self, like: Option<&'a DaskCluster>) -> Vec<NeededVariable<'a>> {
         let Some((like, from)) = like.zip(self.like.as_ref()) else { return Vec::new() };
         let section = FieldPath::keys(["dask_cluster", from]);
         let scheduler = ("scheduler", &like.scheduler.keys.env, self.scheduler.is_none());

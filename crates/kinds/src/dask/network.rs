@@ -173,7 +173,7 @@ pub fn lower(cluster: &Resource, network: &Network, origin: &FieldPath, scope: &
         create_only: Value::Null,
         provenance: others.collect(),
         origin: origin.clone(),
-        depends_on: scope.in_namespace(namespace),
+        depends_on: scope.namespace_dependencies(namespace),
         protect: false,
         recreation: Recreation::Always,
     })

@@ -8,7 +8,7 @@ use crate::dask::api;
 use crate::dask::cluster::DaskCluster;
 use crate::dask::pods::{self, PodSpecKeys};
 use crate::descriptions::{image, with_gpus};
-use crate::env::{self, Needed, SecretKey};
+use crate::env::{self, NeededVariable, SecretKey};
 use crate::kind::{
     ChangeContext, Compare, Kind, MissingQuery, Part, Queries, QueryResults, StopEffect, own_object_query,
 };
@@ -89,7 +89,7 @@ impl Section for Notebook {
         }
     }
 
-    fn live<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
+    fn live_name<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
         Some(LiveName::new(self.name.as_deref(), key, NameRule::Service).within(self.namespace()))
     }
 
@@ -106,9 +106,9 @@ impl Section for Notebook {
         }]
     }
 
-    fn environment(&self, path: &FieldPath) -> Vec<Needed<'_>> {
+    fn environment(&self, path: &FieldPath) -> Vec<NeededVariable<'_>> {
         let own = environment_of(self.pods(path).into_iter(), self.given_namespace());
-        let password = self.password.as_ref().and_then(SecretKey::variable).map(|variable| Needed {
+        let password = self.password.as_ref().and_then(SecretKey::variable).map(|variable| NeededVariable {
             namespace: self.namespace(),
             variable,
             origin: path.key("password").key("secret"),
@@ -213,7 +213,7 @@ pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &
         "ports": [{ "name": "http", "protocol": "TCP", "port": PORT, "targetPort": PORT }],
     });
     let service_address = Address::object(address.as_str(), "Service", Some(namespace), name);
-    let before = scope.in_namespace(namespace);
+    let before = scope.namespace_dependencies(namespace);
     vec![
         make(address, api(), KindId::Notebook, deployment, provenance, depends_on),
         make(

@@ -55,7 +55,7 @@ pub(crate) fn find_defect(context: &ChangeContext) -> Option<Defect> {
     let (object, inside) = (context.object()?, context.objects?);
     let alone = context.action == Action::Keep;
     let group = group_of(object)?;
-    let left = if alone { orphaned_deployments(context, &group, inside) } else { None };
+    let left = if alone { surplus_defect(context, &group, inside) } else { None };
     let lost = lost_children(context, object, inside).or_else(|| lost_workers(context, &group, inside));
     let why: Vec<&str> = left.iter().chain(&lost).map(|(why, _)| why.as_str()).collect();
     let why = (!why.is_empty()).then(|| why.join("; "))?;
@@ -82,7 +82,7 @@ fn worker_names(workers: &[(ObjectId, Value)]) -> String {
     names.join(", ")
 }
 
-fn orphaned_deployments(
+fn surplus_defect(
     context: &ChangeContext,
     group: &ObjectId,
     objects: &Objects,

@@ -90,7 +90,7 @@ pub fn compared(
 ) -> Compared {
     let bodies = [Some(desired), last];
     let bodies: Vec<&Value> = bodies.into_iter().flatten().collect();
-    let live = &answered(message, desired, live);
+    let live = &with_omitted_names(message, desired, live);
     let mut compared = compare(&rules(message, rows, &bodies), desired, live, last);
     // A field that was removed from the file needs no change of its own if a desired field excludes it.
     compared.changes.retain(|change| change.after.is_some() || !is_excluded(&change.path, desired));
@@ -99,7 +99,7 @@ pub fn compared(
 
 /// Returns a live resource with the enum names that GKE leaves out of responses, for fields that are desired: `LEGACY_DATAPATH`
 /// if `datapathProvider` is missing, and `UNSPECIFIED` for the `releaseChannel: {}` of a cluster without a channel.
-fn answered(message: Message, desired: &Value, live: &Value) -> Value {
+fn with_omitted_names(message: Message, desired: &Value, live: &Value) -> Value {
     let mut answered = live.clone();
     let Some(table) = desired.as_object() else { return answered };
     for place in leaves(message, table) {
@@ -186,7 +186,7 @@ pub fn import(message: Message, covered: &[FieldPath], live: &Value) -> Map<Stri
 }
 
 /// Returns a live resource reduced to one path.
-pub fn at(path: &FieldPath, live: &Value) -> Value {
+pub fn only_path(path: &FieldPath, live: &Value) -> Value {
     let mut part = Value::Object(Map::new());
     if let Some(value) = path.find(live) {
         put(&mut part, path, value.clone());
@@ -290,7 +290,7 @@ fn remove_output_only(message: Message, at: &FieldPath, live: &mut Value) {
 /// Returns the part of a body that this call changes, without fields that another call or none changes.
 fn part_of(message: Message, of: GkeCall, at: &FieldPath, body: &Value) -> Value {
     let mut part = Value::Null;
-    for rule in rules(message, &[], &[&self::at(at, body)]) {
+    for rule in rules(message, &[], &[&only_path(at, body)]) {
         let same = matches!(rule.update, Update::FromSchema(call) if call.name == of.name);
         let path = rule.path();
         if let (true, Some(value)) = (same, path.find(body)) {

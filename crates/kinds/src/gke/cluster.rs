@@ -174,7 +174,7 @@ fn updates(context: &ChangeContext, name: &ClusterName) -> Vec<Step> {
     steps
 }
 
-/// Returns the readiness. RUNNING is ready; A RECONCILING cluster runs while GKE works on it. The control plane of a DEGRADED
+/// Returns the readiness. RUNNING is ready. A RECONCILING cluster runs while GKE works on it. The control plane of a DEGRADED
 /// cluster answers: gcloud warns and continues. GKE deletes a cluster with ERROR later.
 fn readiness(cluster: &Value) -> Readiness {
     match text(&cluster["status"]) {

@@ -72,7 +72,7 @@ pub fn compare(rules: &[&Rule], desired: &Value, live: &Value, last: Option<&Val
             | FieldComparison::CidrOrPrefixLength
                 if want.is_null() =>
             {
-                compared.left(rule, path, have, before);
+                compared.report_kept_value(rule, path, have, before);
             }
             FieldComparison::MinVersion => {
                 compared.field(rule, path, want, have, reaches(text(have), text(want)));
@@ -218,7 +218,7 @@ impl Compared {
     }
 
     /// Keeps the value of a field that the section no longer sets, because GKE has no default to return to.
-    fn left(&mut self, rule: &Rule, path: FieldPath, have: &Value, before: &Value) {
+    fn report_kept_value(&mut self, rule: &Rule, path: FieldPath, have: &Value, before: &Value) {
         let stays = match rule.comparison {
             FieldComparison::Set => sorted(before) == sorted(have),
             _ => same(before, have),

@@ -196,7 +196,7 @@ pub fn import<S>(
         match field.rule {
             RuleSource::Explicit(_) => (field.import)(section, path.find(live).unwrap_or(&Value::Null)),
             RuleSource::FromSchema(_) => {
-                let chosen = Value::Object(api::import(message, &[], &api::at(&path, live)));
+                let chosen = Value::Object(api::import(message, &[], &api::only_path(&path, live)));
                 if let Some(chosen) = path.find(&chosen) {
                     (field.import)(section, chosen);
                 }

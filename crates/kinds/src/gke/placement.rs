@@ -76,7 +76,7 @@ pub struct PodTemplate<'r> {
 
 impl PodTemplate<'_> {
     /// Converts a path in the pod to the path in the body.
-    pub fn place(&self, in_pod: &FieldPath) -> FieldPath {
+    pub fn path_in_body(&self, in_pod: &FieldPath) -> FieldPath {
         self.path.segments().iter().chain(in_pod.segments()).cloned().collect()
     }
 }
@@ -171,7 +171,7 @@ enum Certainty {
     /// It holds for every new node of the pool.
     Certain,
     /// The node takes the pod if GKE's own pods request less than estimated.
-    Measured(Margin),
+    Estimated(Margin),
     /// It depends on other objects in the cluster.
     Other,
     /// The pod is for nodes that the file does not describe.
@@ -322,7 +322,7 @@ impl<'r> Pools<'r> {
         for refusal in refusals {
             match self.certainty(pool, node, &refusal) {
                 Certainty::Certain => certain.push(refusal),
-                Certainty::Measured(margin) => near.push(margin),
+                Certainty::Estimated(margin) => near.push(margin),
                 Certainty::Other => {}
                 Certainty::OtherNodes => return Answer::Open,
             }
@@ -424,7 +424,7 @@ impl<'r> Pools<'r> {
                 let slack = node.slack.as_ref().map_or(0, |slack| slack.get(resource));
                 match *wanted > allocatable + slack {
                     true => Certainty::Certain,
-                    false => Certainty::Measured(Margin {
+                    false => Certainty::Estimated(Margin {
                         resource: resource.clone(),
                         wanted: *wanted,
                         free: *free,

@@ -8,7 +8,7 @@ use crate::dask::idle::IdleTimeout;
 use crate::dask::replicas::WorkerCountOwner;
 use crate::hosts::{adaptive, api, group, workers};
 use crate::json::{count, text};
-use crate::kind::{ChangeContext, Compare, Defect, Endpoint, EndpointKind, Kind, PodSource};
+use crate::kind::{ChangeContext, Compare, ConnectTarget, Defect, EndpointKind, Kind, PodSource};
 use crate::kubernetes::calls::dry_run_call;
 use crate::kubernetes::object::pods_labelled;
 use crate::scope::Scope;
@@ -32,11 +32,11 @@ const TTL: &str = "ttl";
 /// The field with the packages that workers install when they start.
 pub const PIP_INSTALL: &str = "pipInstall";
 /// The note on changes of the packages.
-const INSTALLED: &str = "running workers install what is added, and those that start later all of them; for what is taken out they \
+const PIP_INSTALL_NOTE: &str = "running workers install what is added, and those that start later all of them; for what is taken out they \
      are restarted, which loses what only they hold in memory";
 
 /// The note on changes of the protocol.
-const SPEAKS: &str = "the scheduler is started again, and all workers with it; what they hold in memory is lost, and with `tls` clients need \
+const PROTOCOL_NOTE: &str = "the scheduler is started again, and all workers with it; what they hold in memory is lost, and with `tls` clients need \
      the certificates that `connect` names";
 
 /// Dask's own default port of the dashboard.
@@ -310,10 +310,10 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
         return (Effect::InPlace, Some("it counts from the creation of the Dask cluster"));
     }
     if FieldPath::keys(["spec", PIP_INSTALL]).contains(path) {
-        return (Effect::InPlace, Some(INSTALLED));
+        return (Effect::InPlace, Some(PIP_INSTALL_NOTE));
     }
     if FieldPath::keys(["spec", "scheduler", "protocol"]).contains(path) {
-        return (Effect::Replace, Some(SPEAKS));
+        return (Effect::Replace, Some(PROTOCOL_NOTE));
     }
     workers::effect(path).unwrap_or((
         Effect::Replace,
@@ -357,7 +357,7 @@ fn pods(resource: &Resource) -> PodSource {
 }
 
 /// Returns the endpoint. On a host there is no Service: the status of the cluster's object has the address.
-fn endpoint(resource: &Resource) -> Option<Endpoint> {
+fn endpoint(resource: &Resource) -> Option<ConnectTarget> {
     let service = resource.identity.object()?.clone();
-    Some(Endpoint { kind: EndpointKind::Scheduler, service })
+    Some(ConnectTarget { kind: EndpointKind::Scheduler, service })
 }

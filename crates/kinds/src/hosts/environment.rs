@@ -108,7 +108,7 @@ impl Section for Environment {
         &self.lifecycle.depends_on
     }
 
-    fn live<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
+    fn live_name<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
         Some(LiveName::new(None, key, NameRule::Object))
     }
 }

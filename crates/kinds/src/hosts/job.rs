@@ -9,7 +9,7 @@ use crate::dask::replicas::Replicas;
 use crate::descriptions::in_parentheses;
 use crate::hosts::{api, cluster, slurm, workers};
 use crate::json::{count, text};
-use crate::kind::{ChangeContext, Compare, Defect, Endpoint, EndpointKind, Kind, PodSource, StopEffect};
+use crate::kind::{ChangeContext, Compare, ConnectTarget, Defect, EndpointKind, Kind, PodSource, StopEffect};
 use crate::kubernetes::object::{gvk, pods_labelled};
 use crate::kubernetes::pod_state::{ContainerState, PodState};
 use crate::kubernetes::why::{self, Cause};
@@ -36,7 +36,7 @@ pub const KIND: Kind = Kind {
     pods,
     endpoint: |resource| {
         let service = resource.identity.object()?.clone();
-        Some(Endpoint { kind: EndpointKind::Scheduler, service })
+        Some(ConnectTarget { kind: EndpointKind::Scheduler, service })
     },
     address: |object| Address::of("dask_job", &object.name),
     stop_effect: StopEffect::DeletesWhile(|live| State::of(live) == State::Runs),
@@ -266,7 +266,7 @@ fn readiness(wait: &Await, live: &Value) -> Readiness {
         Some(_) | None => {}
     }
     if !has_begun && status["installs"] == true {
-        return waits(workers::INSTALLS);
+        return waits(workers::INSTALL_WAIT);
     }
     if !has_begun {
         return waits("its scheduler is being started");

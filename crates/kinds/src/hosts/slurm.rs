@@ -206,7 +206,7 @@ pub(crate) fn readiness(queue: &Value) -> Option<Readiness> {
 }
 
 /// Returns the readiness of a cluster while the job of its scheduler waits.
-pub(crate) fn scheduler(queue: &Value) -> Option<Readiness> {
+pub(crate) fn scheduler_readiness(queue: &Value) -> Option<Readiness> {
     let whose = |what: String| format!("its scheduler: {what}");
     Some(match readiness(queue)? {
         Readiness::Queued(Queued { what, since }) => Readiness::Queued(Queued { what: whose(what), since }),

@@ -196,7 +196,7 @@ pub(crate) const RESTART_NOTE: &str = "its workers are retired and started again
      a Dask cluster holds in memory is lost";
 
 /// The text of a wait for a scheduler that installs packages and does not answer meanwhile.
-pub(crate) const INSTALLS: &str = "the packages of `pip_install` are being installed";
+pub(crate) const INSTALL_WAIT: &str = "the packages of `pip_install` are being installed";
 
 /// The remedy for versions that do not work together.
 const SAME_VERSIONS: &str = "use one environment for scheduler and workers, with versions that are pinned; `--replace` of the Dask \
@@ -268,18 +268,18 @@ fn judged(wait: &Await, live: &Value) -> Readiness {
             false => Readiness::Failed(ended("its scheduler is not running".to_owned())),
         };
     }
-    if let Some(waits) = slurm::scheduler(&status["scheduler"]["queue"]) {
+    if let Some(waits) = slurm::scheduler_readiness(&status["scheduler"]["queue"]) {
         return waits;
     }
     if status["installs"] == true {
-        return Readiness::progressing(INSTALLS);
+        return Readiness::progressing(INSTALL_WAIT);
     }
     if let Some(why) = status["plugin"].as_str() {
         return Readiness::Failed(format!("`pip_install`: {why}"));
     }
     if let Some(bounds) = adaptive::bounds(&live["spec"]["worker"]) {
         let waits = adaptive::readiness(bounds, status);
-        return waits.or_else(|| version_mismatch(status)).unwrap_or_else(|| unlike(status));
+        return waits.or_else(|| version_mismatch(status)).unwrap_or_else(|| version_readiness(status));
     }
     if running < desired && !converging {
         return Readiness::Failed(ended(format!("{running} of {desired} workers{whose} are running")));
@@ -308,7 +308,7 @@ fn judged(wait: &Await, live: &Value) -> Readiness {
     if count(&workers["present"]) > desired {
         return Readiness::Failed(ended("workers that are no longer wanted go on".to_owned()));
     }
-    unlike(status)
+    version_readiness(status)
 }
 
 /// Returns failed for versions that do not work together. While hosts are being changed they may still have an earlier
@@ -320,7 +320,7 @@ fn version_mismatch(status: &Value) -> Option<Readiness> {
 }
 
 /// Returns the readiness of a cluster whose processes run: impaired if versions differ that may still work together.
-fn unlike(status: &Value) -> Readiness {
+fn version_readiness(status: &Value) -> Readiness {
     match text(&status["unlike"]) {
         "" => Readiness::Ready,
         unlike => Readiness::Impaired(format!("versions differ: {unlike}; {SAME_VERSIONS}")),
@@ -464,7 +464,7 @@ mod tests {
             (status(true, true, [2, 3, 2], false), fails("workers that are no longer wanted go on")),
             (earlier(false), fails("1 worker did not restart: no room")),
             (earlier(true), waits("workers that are no longer wanted are ending")),
-            (pip(json!({ "installs": true })), waits(INSTALLS)),
+            (pip(json!({ "installs": true })), waits(INSTALL_WAIT)),
             (pip(json!({ "plugin": "no such package" })), fails("`pip_install`: no such package")),
             (
                 skewed("skew", 2, false),

@@ -221,7 +221,7 @@ pub(crate) fn object_change_steps(
         }
         Action::Create => steps(Vec::new(), create_steps(object, context), Until::Ready),
         // Two stacks never have it at once: the other one's hold ends before ours begins.
-        Action::Update if !context.released.is_empty() => {
+        Action::Update if !context.removed_managers.is_empty() => {
             let release = Step::Call(ownership::release(context, object));
             steps(vec![release], update_steps(object, context), Until::Ready)
         }
@@ -234,7 +234,7 @@ pub(crate) fn object_change_steps(
             steps(vec![delete(), wait(Until::Gone)], create_steps(object, context), Until::Ready)
         }
         Action::Delete => vec![delete(), wait(Until::Gone)],
-        Action::Forget if !context.released.is_empty() => {
+        Action::Forget if !context.removed_managers.is_empty() => {
             vec![Step::Call(ownership::release(context, object))]
         }
         Action::Forget => vec![Step::Call(release_call(context, object))],

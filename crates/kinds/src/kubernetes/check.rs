@@ -81,7 +81,7 @@ impl Section for Check {
         }
     }
 
-    fn live<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
+    fn live_name<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
         Some(LiveName::new(None, key, NameRule::Check))
     }
 }
@@ -225,7 +225,7 @@ fn dependencies(
     namespace: &str,
     scope: &Scope,
 ) -> Vec<Address> {
-    let mut depends_on = scope.in_namespace(namespace);
+    let mut depends_on = scope.namespace_dependencies(namespace);
     match (pool, cluster) {
         (Some(pool), _) => depends_on.push(Address::of("node_pool", pool)),
         (None, Some(_)) => {}

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use crate::json::text;
-use crate::kind::{Endpoint, EndpointKind};
+use crate::kind::{ConnectTarget, EndpointKind};
 use crate::kubernetes::object::pods_matching;
 use crate::kubernetes::pod_state::PodState;
 use crate::kubernetes::pods::pending;
@@ -68,7 +68,7 @@ pub struct PodFound {
 pub const PASSWORD: &str = "JUPYTER_TOKEN";
 
 /// Returns the endpoint of a Service whose ports lead to a scheduler or a notebook.
-pub(crate) fn of_service(resource: &Resource) -> Option<Endpoint> {
+pub(crate) fn of_service(resource: &Resource) -> Option<ConnectTarget> {
     let Identity::Object(object) = &resource.identity else { return None };
     let has = |use_for: PortRole| port(&resource.body, use_for).is_some();
     let behind = if has(PortRole::Comm) {
@@ -78,7 +78,7 @@ pub(crate) fn of_service(resource: &Resource) -> Option<Endpoint> {
     } else {
         return None;
     };
-    Some(Endpoint { kind: behind, service: object.clone() })
+    Some(ConnectTarget { kind: behind, service: object.clone() })
 }
 
 fn leads_to(service: &Value, number: u16) -> bool {

@@ -32,7 +32,7 @@ impl ValueFormat {
     /// Returns the format of a value at a path of a schema. A value that the schema only calls a string may have a format by its
     /// position in a pod.
     pub fn of(schema: Option<&Schema>, path: &FieldPath) -> Self {
-        let Some(schema) = schema else { return Self::of_shape(path) };
+        let Some(schema) = schema else { return Self::of_path(path) };
         let pattern = |part: &str| schema.pattern().is_some_and(|pattern| pattern.contains(part));
         match schema.ty() {
             Type::Quantity => Self::Quantity,
@@ -41,7 +41,7 @@ impl ValueFormat {
             Type::String if schema.format() == Some("duration") || pattern(DURATION_PATTERN) => {
                 Self::Duration
             }
-            Type::String | Type::Any => Self::of_shape(path),
+            Type::String | Type::Any => Self::of_path(path),
             Type::Object | Type::Map | Type::List | Type::Integer | Type::Number | Type::Boolean => {
                 Self::Plain
             }
@@ -49,7 +49,7 @@ impl ValueFormat {
     }
 
     /// Returns the format of a value by its path in a pod template.
-    fn of_shape(path: &FieldPath) -> Self {
+    fn of_path(path: &FieldPath) -> Self {
         let keys =
             |at: usize| path.segments().len().checked_sub(at).and_then(|index| path.segments().get(index));
         let is = |at: usize, name: &str| matches!(keys(at), Some(Segment::Key(key)) if key == name);

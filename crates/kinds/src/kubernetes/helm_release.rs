@@ -89,7 +89,7 @@ impl Section for HelmRelease {
         }
     }
 
-    fn live<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
+    fn live_name<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
         let live = LiveName::new(self.release.as_deref(), key, NameRule::Release);
         Some(LiveName { field: live.field.map(|_| "release"), ..live })
     }

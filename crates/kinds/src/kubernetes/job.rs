@@ -136,7 +136,7 @@ impl Section for Job {
         }
     }
 
-    fn live<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
+    fn live_name<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
         Some(LiveName::new(self.name.as_deref(), key, NameRule::Object).within(self.namespace()))
     }
 

@@ -195,7 +195,7 @@ fn resource(object: &Object<'_>, kinds: &Kinds<'_>, scope: &Scope) -> Option<Res
     let bundle = object.bundle;
     let section = bundle.address();
     let mut depends_on = match &namespace {
-        Some(namespace) => scope.in_namespace(namespace),
+        Some(namespace) => scope.namespace_dependencies(namespace),
         None => scope.cluster_dependency(),
     };
     depends_on.extend(kinds.custom(group, version, object.kind()).and_then(|custom| custom.address.clone()));

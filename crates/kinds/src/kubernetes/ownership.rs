@@ -70,7 +70,7 @@ pub(crate) fn release(context: &ChangeContext, object: &ObjectId) -> Call {
         }
     }
     let manager = encoded(&context.owner.field_manager());
-    let without = context.released.to_vec();
+    let without = context.removed_managers.to_vec();
     Call {
         api: Api::Kubernetes,
         method: Method::Merge,

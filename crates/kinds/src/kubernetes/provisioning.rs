@@ -112,7 +112,7 @@ impl Section for ProvisioningRequest {
         }
     }
 
-    fn live<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
+    fn live_name<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
         let namespace = self.namespace.as_deref().unwrap_or("default");
         Some(LiveName::new(self.name.as_deref(), key, NameRule::Object).within(namespace))
     }
@@ -251,7 +251,7 @@ pub fn request_resources(ask: RequestSpec<'_>, scope: &Scope) -> [Resource; 2] {
         create_only: Value::Null,
         provenance,
         origin: origin.clone(),
-        depends_on: scope.in_namespace(namespace),
+        depends_on: scope.namespace_dependencies(namespace),
         protect: ask.protect,
         recreation: Recreation::Always,
     };

@@ -37,7 +37,7 @@ pub fn dependencies(
 ) -> Vec<Address> {
     let pools: Vec<&String> =
         pods.iter().flat_map(|pod| [&pod.keys.pool, &pod.keys.prefer_pool]).flatten().collect();
-    let mut depends_on = scope.in_namespace(namespace);
+    let mut depends_on = scope.namespace_dependencies(namespace);
     depends_on.extend(operator);
     depends_on.extend(pools.iter().map(|pool| Address::of("node_pool", pool)));
     if pods.iter().any(|pod| pod.keys.gpus() > 0) {

@@ -237,24 +237,24 @@ impl Fleet {
                 self.certificates(request, &format!("{HOSTS_API}/{}/{name}", api_path.plural)).await
             }
             (Method::Get, Some(_), _) => {
-                self.whole(self.everywhere(|_| Some(request.clone())).await?).ok_or_else(|| absent(request))
+                self.whole(self.send_to_each(|_| Some(request.clone())).await?).ok_or_else(|| absent(request))
             }
             (Method::Delete, Some(_), _) => {
-                let parts = self.everywhere(|_| Some(Request::get(request.api, path))).await?;
+                let parts = self.send_to_each(|_| Some(Request::get(request.api, path))).await?;
                 let meant = request.body.as_ref().map(|body| &body["preconditions"]["uid"]);
                 let is_meant = |(host, part): &&(String, Value)| {
                     meant.and_then(Value::as_str).is_none_or(|meant| self.is_part_of(meant, host, part))
                 };
                 // Nothing is deleted without the part that was seen: the first host tells that it is another one.
                 let Some((_, base)) = parts.iter().find(is_meant) else {
-                    let asked = self.everywhere(|host| Some(host_preconditions(request, host))).await;
+                    let asked = self.send_to_each(|host| Some(host_preconditions(request, host))).await;
                     return match (parts.is_empty(), asked) {
                         (false, Ok(_)) | (true, _) => Err(absent(request)),
                         (false, Err(error)) => Err(error),
                     };
                 };
                 let base = base.clone();
-                let answers = self.everywhere(|host| deletion(request, host, &parts, &base)).await?;
+                let answers = self.send_to_each(|host| deletion(request, host, &parts, &base)).await?;
                 answers.into_iter().next().map(|(_, answer)| answer).ok_or_else(|| absent(request))
             }
             (_, Some(_), Some("scale")) => self.scale(request).await,
@@ -266,7 +266,7 @@ impl Fleet {
     /// Returns the certificates that the scheduler's host has for its Dask cluster.
     async fn certificates(&self, request: &Request, path: &str) -> Result<Value, ApiError> {
         let look = Request::get(request.api, path);
-        let parts = self.everywhere(|_| Some(look.clone())).await?;
+        let parts = self.send_to_each(|_| Some(look.clone())).await?;
         let leader = leader_part(&parts).and_then(|part| leader(part, &names_of(&part["spec"]["hosts"])));
         let leader = leader.ok_or_else(|| absent(request))?;
         self.send_to(&leader, &Request::get(request.api, format!("{path}/{CERTIFICATES}"))).await
@@ -304,7 +304,7 @@ impl Fleet {
     async fn previous_record_host(&self, request: &Request, stack: &str) -> Result<Option<String>, ApiError> {
         let manager = format!("{MANAGER}/{stack}");
         let look = Request::get(request.api, format!("{HOSTS_API}/environments"));
-        let lists = self.everywhere(|_| Some(look.clone())).await?;
+        let lists = self.send_to_each(|_| Some(look.clone())).await?;
         let items = lists.iter().filter_map(|(_, list)| list["items"].as_array()).flatten();
         let ours = items.filter(|item| apply_managers(item).contains(manager.as_str()));
         let record_hosts = ours.filter_map(|item| names_of(&item["spec"]["hosts"]).into_iter().next());
@@ -319,8 +319,9 @@ impl Fleet {
         agent.send(request).await.map_err(|error| named(error, name))
     }
 
-    /// Returns the responses of all hosts that have the object.
-    async fn everywhere(
+    /// Sends to each host the request that `asked` returns for its name, at the same time, and returns the responses of the hosts that
+    /// have the object. Hosts that do not answer are left out where the stack skips or removes them, and an error otherwise.
+    async fn send_to_each(
         &self,
         asked: impl Fn(&str) -> Option<Request>,
     ) -> Result<Vec<(String, Value)>, ApiError> {
@@ -357,7 +358,7 @@ impl Fleet {
     }
 
     async fn list(&self, request: &Request, plural: &str) -> Result<Value, ApiError> {
-        let lists = self.everywhere(|_| Some(request.clone())).await?;
+        let lists = self.send_to_each(|_| Some(request.clone())).await?;
         let Some((_, first)) = lists.first() else { return Err(absent(request)) };
         let mut whole = first.clone();
         let mut names: Vec<(String, Vec<(String, Value)>)> = Vec::new();
@@ -406,7 +407,7 @@ impl Fleet {
         // One that ended is only known as such.
         let ended = if request.path.contains("previous=true") { "?previous=true" } else { "" };
         let look = Request::get(request.api, format!("{path}{ended}"));
-        let found = match self.everywhere(|_| Some(look.clone())).await {
+        let found = match self.send_to_each(|_| Some(look.clone())).await {
             // Who only looks at what the other hosts have hears of the missing one, too.
             Err(_) if self.some_are_skipped() => return Ok(None),
             found => found?,
@@ -434,7 +435,7 @@ impl Fleet {
             );
         }
         if !write.query.contains("dryRun=") {
-            write.before = self.everywhere(|_| Some(Request::get(request.api, write.path))).await?;
+            write.before = self.send_to_each(|_| Some(Request::get(request.api, write.path))).await?;
             self.rollouts.end(&key_of(&write.body));
             self.add_cluster_to_hosts(&write).await?;
         }
@@ -444,7 +445,7 @@ impl Fleet {
         if let Some(first) = &first {
             let begins =
                 |host: &str| (host == first).then(|| write.leader_request(host, order.initial_workers(host)));
-            parts.extend(self.everywhere(begins).await?);
+            parts.extend(self.send_to_each(begins).await?);
             let Some((_, part)) = parts.first() else { return Err(absent(request)) };
             write.leader_values = leader_values(&write.body, part);
             // Groups may be on hosts that are not among those of the Dask cluster.
@@ -457,13 +458,13 @@ impl Fleet {
         }
         let waits = |host: &str| order.later.iter().flatten().any(|name| name == host);
         let is_next = |host: &str| write.has(host) && first.as_deref() != Some(host) && !waits(host);
-        parts.extend(self.everywhere(|host| is_next(host).then(|| write.part(host))).await?);
+        parts.extend(self.send_to_each(|host| is_next(host).then(|| write.part(host))).await?);
         write.still_used = self.used_by_groups(&write).await?;
         let base = parts.first().map(|(_, part)| part.clone()).unwrap_or_default();
         if order.later.is_empty() {
             let leaving =
                 |host: &str| if write.has(host) { None } else { write.removal_request(host, &base) };
-            self.everywhere(leaving).await?;
+            self.send_to_each(leaving).await?;
             return self.whole(parts).ok_or_else(|| absent(request));
         }
         let all = self.all();
@@ -488,7 +489,7 @@ impl Fleet {
         let before = write.ours();
         let leaves = |host: &str| !write.has(host) && before.iter().any(|(name, _)| name == host);
         let look = Request::get(write.request.api, format!("{HOSTS_API}/workergroups"));
-        let lists = self.everywhere(|host| leaves(host).then(|| look.clone())).await?;
+        let lists = self.send_to_each(|host| leaves(host).then(|| look.clone())).await?;
         let name = &write.body["metadata"]["name"];
         let is_used = |list: &Value| {
             list["items"].as_array().into_iter().flatten().any(|group| group["spec"]["cluster"] == *name)
@@ -504,7 +505,7 @@ impl Fleet {
         let Some(cluster) = cluster.filter(|_| write.hosts.iter().any(is_new)) else { return Ok(()) };
         let request = write.request;
         let path = format!("{HOSTS_API}/clusters/{cluster}");
-        let all = self.everywhere(|_| Some(Request::get(request.api, path.as_str()))).await?;
+        let all = self.send_to_each(|_| Some(Request::get(request.api, path.as_str()))).await?;
         let parts = parts_of_manager(write.query, &all);
         let Some(base) = leader_part(&parts) else { return Ok(()) };
         let has = |parts: &[(String, Value)], host: &str| {
@@ -528,7 +529,7 @@ impl Fleet {
             body: Some(cluster_part(base, host)),
             ..request.clone()
         };
-        self.everywhere(|host| comes(host).then(|| begins(host))).await?;
+        self.send_to_each(|host| comes(host).then(|| begins(host))).await?;
         Ok(())
     }
 
@@ -538,9 +539,7 @@ impl Fleet {
         let uids: Vec<(String, String)> =
             parts.iter().map(|(host, part)| (host.clone(), uid_on(host, part))).collect();
         let mut unread = names_of(&parts.first()?.1["spec"]["hosts"]);
-        unread.retain(|name| {
-            self.skipped_hosts().iter().flatten().any(|(skipped_hosts, _)| skipped_hosts == name)
-        });
+        unread.retain(|name| self.skipped_hosts().iter().flatten().any(|(skipped, _)| skipped == name));
         let mut object = merge_parts(parts)?;
         if let Some(is_on_all) = secret {
             remove_field(&mut object, "spec");
@@ -600,7 +599,7 @@ impl Fleet {
         let path = request.path.split('?').next().unwrap_or_default();
         let path = path.strip_suffix("/scale").unwrap_or(path);
         let look = Request::get(request.api, path);
-        let found = self.everywhere(|_| Some(look.clone())).await?;
+        let found = self.send_to_each(|_| Some(look.clone())).await?;
         let Some((_, live)) = found.first() else { return Err(absent(&look)) };
         let hosts = names_of(&live["spec"]["worker"]["hosts"]);
         let whole = request.body.clone().unwrap_or_default();
@@ -611,7 +610,7 @@ impl Fleet {
             Request { body: Some(body), ..request.clone() }
         };
         let has_it = |host: &str| found.iter().any(|(name, _)| name == host);
-        let answers = self.everywhere(|host| has_it(host).then(|| of(host))).await?;
+        let answers = self.send_to_each(|host| has_it(host).then(|| of(host))).await?;
         let Some((_, mut answer)) = answers.into_iter().next() else { return Err(absent(request)) };
         answer["spec"]["replicas"] = json!(number);
         Ok(answer)

@@ -181,9 +181,9 @@ impl Agent {
     /// Sends a request in a task of its own. Otherwise other requests would wait forever if the caller stopped polling this one,
     /// as an apply does that writes its record while its lock is renewed. The task ends with the caller.
     async fn exchange(self: &Arc<Self>, request: &Request, path: &str) -> Result<(u16, Value), ApiError> {
-        let (agent, asked, base_path) = (Arc::clone(self), request.clone(), path.to_owned());
+        let (agent, asked, full_path) = (Arc::clone(self), request.clone(), path.to_owned());
         let mut task = JoinSet::new();
-        task.spawn(async move { agent.exchange_locked(&asked, &base_path).await });
+        task.spawn(async move { agent.exchange_locked(&asked, &full_path).await });
         match task.join_next().await {
             Some(Ok(answer)) => self.checked(request, path, answer?),
             Some(Err(error)) => Err(request.unanswered(error.to_string())),
@@ -313,10 +313,10 @@ impl Agent {
 
     /// Returns the other name of the host if another name already uses the same folder on the same machine.
     fn duplicate_of(&self, hello: &Value) -> Option<String> {
-        let base_path = format!("{} {}", hello["machine"], hello["folder"]);
+        let machine_folder = format!("{} {}", hello["machine"], hello["folder"]);
         // Nothing that holds it can panic half way.
         let mut folder_hosts = self.folder_hosts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let name = folder_hosts.entry(base_path).or_insert_with(|| self.host.name.clone());
+        let name = folder_hosts.entry(machine_folder).or_insert_with(|| self.host.name.clone());
         (*name != self.host.name).then(|| name.clone())
     }
 

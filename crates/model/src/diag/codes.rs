@@ -1188,8 +1188,8 @@ codes! {
     NoNode "DI0413" "no node comes for a pod"
     "For two minutes the cluster's autoscaler added no node for a pod: GKE has no machines or no quota for one, a new \
      node of its pool would not take it, or the pool has its largest size. The message has GKE's own words, and what \
-     to change. Where GKE chooses the machines, apply waits for ten minutes. Nothing is undone: when a node comes \
-     later, the pod runs."
+     to change. Apply waits for ten minutes where the pod names no pool, and for pods from before it. Nothing is \
+     undone: when a node comes later, the pod runs."
     => "dask-infra why dask_cluster.rapids\ndask-infra apply                        # again, when the cause is fixed"
 
     NoAnswerThere "DI0421" "nothing to connect to yet"

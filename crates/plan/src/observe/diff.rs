@@ -198,7 +198,12 @@ impl<'a> DiffWalker<'a> {
         owners.iter().any(|owner| owner.applied && owner.manager == self.manager)
     }
 
-    fn differs(&mut self, before: Option<&Value>, after: Option<&Value>, owners: &[ManagedFieldsEntry]) {
+    fn record_difference(
+        &mut self,
+        before: Option<&Value>,
+        after: Option<&Value>,
+        owners: &[ManagedFieldsEntry],
+    ) {
         let path = self.cursor.path();
         let (effect, note) = (self.effect)(&path);
         let other =
@@ -235,7 +240,7 @@ impl<'a> DiffWalker<'a> {
             None => blank(want) && self.owned(owners),
         };
         if !equal {
-            self.differs(live, Some(want), owners);
+            self.record_difference(live, Some(want), owners);
         }
     }
 
@@ -334,7 +339,7 @@ impl<'a> DiffWalker<'a> {
             }
             List::Atomic => {
                 let [before, after] = [have, items].map(|list| Value::Array(list.to_vec()));
-                self.differs(Some(&before), Some(&after), owners);
+                self.record_difference(Some(&before), Some(&after), owners);
             }
         }
     }
@@ -356,12 +361,12 @@ impl<'a> DiffWalker<'a> {
         for (key, live) in have.iter().filter(|(key, live)| !want.contains_key(*key) && !filled_in(key, live))
         {
             self.secret = secrets::hides(have, key);
-            self.at(SegmentRef::Key(key), |walk| walk.differs(Some(live), None, owners));
+            self.at(SegmentRef::Key(key), |walk| walk.record_difference(Some(live), None, owners));
             self.secret = false;
         }
     }
 
-    /// Reports live fields that the stack's field manager owns and that are no longer desired.
+    /// Reports live fields that the field manager of this walk owns and that are no longer desired.
     fn removed_fields(
         &mut self,
         fields: &'a Value,
@@ -403,7 +408,7 @@ impl<'a> DiffWalker<'a> {
                 if inner && (want.is_some() || !have.is_array()) {
                     walk.removed_fields(below, want, have, schema_below.as_ref());
                 } else if want.is_none() {
-                    walk.differs(Some(have), None, &[]);
+                    walk.record_difference(Some(have), None, &[]);
                 }
             });
             self.secret = false;

@@ -168,7 +168,7 @@ impl<'a> Observed<'a> {
 
     /// Returns the field managers that a change removes: those of other stacks when it adopts an object, the stack's own when it
     /// releases one. Shared objects keep all of them, and the agent of a host cannot edit entries.
-    pub(crate) fn released(&self, change: &Change, kind: &Kind, live: Option<&Value>) -> Vec<String> {
+    pub(crate) fn removed_managers(&self, change: &Change, kind: &Kind, live: Option<&Value>) -> Vec<String> {
         let Some(live) = live.filter(|_| is_in_kubernetes(&change.identity)) else { return Vec::new() };
         let managers = match change.action {
             Action::Update if change.adopted.is_some() && !kind.shared => {

@@ -97,14 +97,13 @@ fn worker_handover_order(changes: &[Change], world: &World) -> Vec<(usize, usize
     let mut handovers = Vec::new();
     for effects in effects.values_mut() {
         effects.sort();
-        for (index, (effect, deleted)) in
+        for (index, (effect, after)) in
             effects.iter().enumerate().filter(|(_, (_, index))| has_capacity(&changes[*index]))
         {
             let is_before = |other: &&(WorkerEffect, usize)| {
                 other.0 < *effect || matches!(effect, WorkerEffect::Restart { .. })
             };
-            handovers
-                .extend(effects[..index].iter().filter(is_before).map(|(_, before)| (*before, *deleted)));
+            handovers.extend(effects[..index].iter().filter(is_before).map(|(_, before)| (*before, *after)));
         }
     }
     handovers

@@ -46,7 +46,7 @@ fn default_group_replicas<'w>(world: &'w World, cluster: &ObjectId) -> Option<De
 
 impl DefaultGroupReplicas<'_> {
     /// Returns the difference from the desired count. The operator copies changes of the cluster's count to the group.
-    fn differs(&self, desired: &Value, cluster: &Value) -> Option<FieldChange> {
+    fn difference(&self, desired: &Value, cluster: &Value) -> Option<FieldChange> {
         let path = dask::api::replicas_path();
         let number =
             self.replicas.filter(|number| *number != desired && path.find(cluster) == Some(desired))?;
@@ -67,7 +67,7 @@ impl DefaultGroupReplicas<'_> {
 pub(crate) fn replicas_change(world: &World, resource: &Resource, live: &Value) -> Option<FieldChange> {
     let cluster = resource.identity.object().filter(|object| object.gvk == dask::api::cluster())?;
     let desired = dask::api::replicas_path().find(&resource.body)?;
-    default_group_replicas(world, cluster)?.differs(desired, live)
+    default_group_replicas(world, cluster)?.difference(desired, live)
 }
 
 /// Returns the code of notes on a cluster that a CronJob deletes.
@@ -88,10 +88,10 @@ impl Planner<'_> {
         }
         let is_job = matches!(resource.kind, KindId::DaskJob | KindId::HostJob);
         if is_job || kinds::kubernetes::job::is_of_section(resource) {
-            return self.job(resource, live, compared);
+            return self.adjust_job_changes(resource, live, compared);
         }
         if resource.kind == KindId::ProvisioningRequest {
-            return self.request(resource, live);
+            return self.note_ended_request(resource, live);
         }
         let of_cluster = object.gvk == dask::api::cluster();
         if !of_cluster && object.gvk != dask::api::group() {
@@ -100,7 +100,7 @@ impl Planner<'_> {
         let path = dask::api::replicas_path();
         match path.find(&resource.body) {
             Some(desired) if of_cluster => {
-                self.default_group(object, desired, live, compared);
+                self.compare_default_group(object, desired, live, compared);
                 self.note_second_writer(resource, object);
             }
             Some(_) => {}
@@ -109,11 +109,17 @@ impl Planner<'_> {
     }
 
     /// Compares the file's count with that of the default group, and makes the plan's fingerprint depend on it.
-    fn default_group(&self, cluster: &ObjectId, desired: &Value, live: &Value, compared: &mut Compared) {
+    fn compare_default_group(
+        &self,
+        cluster: &ObjectId,
+        desired: &Value,
+        live: &Value,
+        compared: &mut Compared,
+    ) {
         let Some(counts) = default_group_replicas(self.observed.inputs.world, cluster) else { return };
         let fingerprint_input = dask::api::replicas_path().key("default group").to_string();
         compared.fingerprint_input.add(&fingerprint_input, counts.replicas.unwrap_or(&Value::Null));
-        compared.changes.extend(counts.differs(desired, live));
+        compared.changes.extend(counts.difference(desired, live));
     }
 
     /// Adds a note on a foreign autoscaler that writes the same count as the file, such as the one that `KubeCluster.adapt`
@@ -173,7 +179,7 @@ impl Planner<'_> {
 
     /// Reverts drift of a job in place, unless the file's text changed, too: drift alone must not rerun it. Ignores changes of
     /// the cluster that the job copied, and notes a failed job.
-    fn job(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
+    fn adjust_job_changes(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
         let record = self.observed.inputs.world.record.as_ref();
         let made = record.and_then(|record| record.completed.get(&resource.identity));
         let edited = made.is_some_and(|made| !kinds::kubernetes::once_digest::matches_digest(made, resource));
@@ -210,7 +216,7 @@ impl Planner<'_> {
     }
 
     /// Adds a note on a request that has ended and provides no more nodes.
-    fn request(&mut self, resource: &Resource, live: &Value) {
+    fn note_ended_request(&mut self, resource: &Resource, live: &Value) {
         self.note_end(resource, &resource.address, live);
     }
 

@@ -60,7 +60,7 @@ impl Planner<'_> {
                 return;
             }
         }
-        if self.plan_requested_workers(resource) {
+        if self.plan_request_for_workers(resource) {
             return;
         }
         let is_cluster = matches!(resource.identity, Identity::Cluster(_));

@@ -27,7 +27,7 @@ impl Planner<'_> {
             let Some(live) = self.find_live(resource) else {
                 if inputs.offline {
                     reads.push(self.external_read(resource, None, None));
-                } else if inputs.mode == Mode::Apply && self.could_be_seen(&resource.identity) {
+                } else if inputs.mode == Mode::Apply && self.is_certainly_absent(&resource.identity) {
                     missing.push(resource);
                 }
                 continue;
@@ -84,7 +84,7 @@ impl Planner<'_> {
 
     /// Returns true if a resource that was not found is certainly absent. Otherwise its parent may be missing or unreadable,
     /// which has its own message.
-    fn could_be_seen(&self, identity: &Identity) -> bool {
+    fn is_certainly_absent(&self, identity: &Identity) -> bool {
         let world = self.observed.inputs.world;
         let inside =
             |cluster: &Seen<Value>| cluster.live().is_some() || self.observed.inputs.target.gke.is_none();

@@ -26,7 +26,7 @@ impl Planner<'_> {
 
     /// Marks replacements of Dask clusters that have no process: nothing is lost. Workers of groups, jobs in a queue and unread
     /// hosts count as processes.
-    pub(crate) fn note_idle_replacements(&mut self) {
+    pub(crate) fn mark_replacements_without_processes(&mut self) {
         let Inputs { world, target, .. } = self.observed.inputs;
         let group = hosts::api::group();
         let has_group = |name: &str| {

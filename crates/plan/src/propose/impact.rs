@@ -116,13 +116,13 @@ impl<'w> Planner<'w> {
         let manager = inputs.owner.field_manager();
         let cascade = Cascade::new(inputs.world, inputs.target.gke.as_ref(), &manager);
         let cascaded = cascade.all(&deleted);
-        self.owned_dependents(&deleted, &cascaded);
+        self.delete_owned_dependents(&deleted, &cascaded);
         let mut planned: BTreeSet<Identity> =
             self.changes.iter().map(|change| change.identity.clone()).collect();
-        self.attached(&mut planned);
-        self.foreign_dependents(&cascade, &cascaded, &mut planned);
-        self.pods_of_foreign_jobs(&cascade, &cascaded, &mut planned);
-        self.foreign_work(&mut planned);
+        self.delete_attached(&mut planned);
+        self.delete_foreign_dependents(&cascade, &cascaded, &mut planned);
+        self.delete_pods_of_foreign_jobs(&cascade, &cascaded, &mut planned);
+        self.delete_foreign_work(&mut planned);
         if scope_of_deletions(&self.changes).is_none() {
             return;
         }
@@ -140,7 +140,7 @@ impl<'w> Planner<'w> {
 
     /// Refuses deletes that would delete resources which the stack still needs. Adds the stack's other resources that are deleted
     /// with them to the plan.
-    fn owned_dependents(&mut self, deleted: &[Identity], cascaded: &BTreeMap<Identity, CascadeEntry>) {
+    fn delete_owned_dependents(&mut self, deleted: &[Identity], cascaded: &BTreeMap<Identity, CascadeEntry>) {
         let inputs = self.observed.inputs;
         let desired = resource::by_identity(&inputs.desired);
         let planned: BTreeMap<Identity, usize> =
@@ -300,7 +300,7 @@ impl<'w> Planner<'w> {
     }
 
     /// Adds the deletes of foreign resources, except those that a controller created for a deleted resource.
-    fn foreign_dependents(
+    fn delete_foreign_dependents(
         &mut self,
         cascade: &Cascade<'w>,
         cascaded: &BTreeMap<Identity, CascadeEntry>,
@@ -315,7 +315,7 @@ impl<'w> Planner<'w> {
             .collect();
         let with_cluster = deleted.iter().any(|one| matches!(one, Identity::Cluster(_)));
         if with_cluster {
-            self.foreign_pools(planned);
+            self.delete_foreign_pools(planned);
         }
         let mut foreign: ForeignObjects<'w> = BTreeMap::new();
         let gangs = self.own_gangs();
@@ -364,7 +364,7 @@ impl<'w> Planner<'w> {
             self.delete_foreign_object(planned, object, live, with);
         }
         if with_cluster {
-            self.foreign_namespaces(planned, &mut foreign);
+            self.delete_foreign_namespaces(planned, &mut foreign);
         }
         for (object, live) in foreign.into_values().flatten() {
             self.delete_foreign_object(planned, object, live, Parent::Cluster);
@@ -376,7 +376,7 @@ impl<'w> Planner<'w> {
     }
 
     /// Adds the deletes of Pods of foreign Jobs that stay, on nodes that `stop` deletes: the Jobs count them as failures.
-    fn pods_of_foreign_jobs(
+    fn delete_pods_of_foreign_jobs(
         &mut self,
         cascade: &Cascade<'w>,
         cascaded: &BTreeMap<Identity, CascadeEntry>,
@@ -433,7 +433,7 @@ impl<'w> Planner<'w> {
     }
 
     /// Adds the deletes of foreign pools in a GKE cluster that is deleted or recreated.
-    fn foreign_pools(&mut self, planned: &mut BTreeSet<Identity>) {
+    fn delete_foreign_pools(&mut self, planned: &mut BTreeSet<Identity>) {
         let Some(name) = self.observed.inputs.target.gke.clone() else { return };
         for (pool, live) in &self.observed.inputs.world.pools {
             let identity = Identity::NodePool { cluster: name.clone(), pool: pool.clone() };
@@ -449,7 +449,7 @@ impl<'w> Planner<'w> {
     }
 
     /// Adds the deletes of foreign worker groups and autoscalers of a deleted DaskCluster of the stack.
-    fn attached(&mut self, planned: &mut BTreeSet<Identity>) {
+    fn delete_attached(&mut self, planned: &mut BTreeSet<Identity>) {
         let clusters =
             self.changes.iter().filter(|change| deletes(change) && change.kind == KindId::DaskCluster);
         let deletes: Vec<ObjectId> =
@@ -471,7 +471,11 @@ impl<'w> Planner<'w> {
     }
 
     /// Adds the deletes of foreign namespaces in a deleted GKE cluster. The approval of a namespace covers its contents.
-    fn foreign_namespaces(&mut self, planned: &mut BTreeSet<Identity>, foreign: &mut ForeignObjects<'_>) {
+    fn delete_foreign_namespaces(
+        &mut self,
+        planned: &mut BTreeSet<Identity>,
+        foreign: &mut ForeignObjects<'_>,
+    ) {
         for (object, live) in self.observed.inputs.world.objects.live().into_iter().flatten() {
             let name = object.name.as_str();
             let known = name == "default" || system::is_created_by_system(name, live);

@@ -29,7 +29,7 @@ pub(crate) type Gangs = BTreeSet<(String, String)>;
 
 impl<'w> Planner<'w> {
     /// Adds the deletes of foreign work in deleted queues. Each needs its own approval.
-    pub(crate) fn foreign_work(&mut self, planned: &mut BTreeSet<Identity>) {
+    pub(crate) fn delete_foreign_work(&mut self, planned: &mut BTreeSet<Identity>) {
         let queues = |change: &&Change| {
             matches!(change.action, Action::Delete | Action::Replace)
                 && !change.foreign

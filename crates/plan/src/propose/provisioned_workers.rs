@@ -38,7 +38,7 @@ impl<'a> Planner<'a> {
 
     /// Plans a request according to the change of its workers. Returns `false` if the request must be planned like any other
     /// resource.
-    pub(crate) fn plan_requested_workers(&mut self, resource: &Resource) -> bool {
+    pub(crate) fn plan_request_for_workers(&mut self, resource: &Resource) -> bool {
         let Some(consumer) = self.consumer_of(resource) else { return false };
         let Some(change) = self.changes.iter().find(|change| change.identity == consumer.identity) else {
             return false;

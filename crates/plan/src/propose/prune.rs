@@ -87,7 +87,7 @@ impl<'a> Planner<'a> {
                     None if sections.contains(owned.address.section()) => Reason::NoLongerInSection,
                     None => Reason::NoLongerInFile,
                 };
-                self.changes.push(self.release(owned, Some(why)));
+                self.changes.push(self.removal(owned, Some(why)));
             }
         }
     }
@@ -107,13 +107,13 @@ impl<'a> Planner<'a> {
             if let Some(resource) = self.observed.desired.get(&owned.identity).copied() {
                 self.refuse_if_protected(resource, "delete");
             }
-            self.changes.push(self.release(owned, None));
+            self.changes.push(self.removal(owned, None));
         }
     }
 
     /// Returns the change for a resource that is no longer desired: a delete for the last stack that uses it, a release for any
     /// other stack.
-    fn release(&self, owned: OwnedResource<'_>, reason: Option<Reason>) -> Change {
+    fn removal(&self, owned: OwnedResource<'_>, reason: Option<Reason>) -> Change {
         let OwnedResource { identity, live, address, kind, ownership, kept_because: stays } = owned;
         let gone = |why| self.deletion(identity.clone(), live, (address, kind), why);
         if stays.is_some() {

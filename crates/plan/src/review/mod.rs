@@ -40,14 +40,14 @@ pub fn review(plan: &Plan) -> Vec<Note> {
     notes
 }
 
-fn is_made(change: &Change) -> bool {
+fn creates_cluster(change: &Change) -> bool {
     matches!(change.identity, Identity::Cluster(_)) && change.action.creates()
 }
 
 /// Adds a note that an Autopilot cluster starts without nodes, and that its price depends on what Pods request.
 fn nodes_of_autopilot(plan: &Plan, notes: &mut Vec<Note>) {
     let desired = by_identity(&plan.desired);
-    for change in plan.changes.iter().filter(|change| is_made(change)) {
+    for change in plan.changes.iter().filter(|change| creates_cluster(change)) {
         if desired.get(&change.identity).is_some_and(|cluster| autopilot::is_on(&cluster.body)) {
             notes.push(Note::new(Code::AutopilotNodes, &change.address, "GKE creates nodes when Pods need them, which \
                  takes minutes, and removes them afterwards; it raises requests that are below its minimum, and \
@@ -85,8 +85,8 @@ fn nodes_that_expire(plan: &Plan, notes: &mut Vec<Note>) {
 /// Adds a note if the first pool has GPUs. Source: GKE taints GPU nodes only when the cluster has a pool without GPUs before
 /// them.
 fn gpu_pool_first(plan: &Plan, notes: &mut Vec<Note>) {
-    let Some(pool) =
-        inline_pool(&plan.desired, &plan.capacity_options).filter(|_| plan.changes.iter().any(is_made))
+    let Some(pool) = inline_pool(&plan.desired, &plan.capacity_options)
+        .filter(|_| plan.changes.iter().any(creates_cluster))
     else {
         return;
     };

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{Action, Change, Mode, Plan};
 use kinds::gke::compare::sent_changes;
 use kinds::gke::node_pool::capacity::{
-    IpExposure, NodeRequirements, addresses_of, most_nodes, nodes_at_first, surge_nodes,
+    IpExposure, NodeRequirements, ip_exposure_of, most_nodes, nodes_at_first, surge_nodes,
 };
 use kinds::kubernetes::kueue::gang;
 use model::address::{Address, FieldPath, Segment};
@@ -54,14 +54,14 @@ struct Pool {
     /// Additional nodes during an upgrade.
     surge: u64,
     /// Its nodes before the change: their requirements and their number.
-    before: Option<(NodeRequirements, NodeCount)>,
+    before: Option<(NodeRequirements, PreviousNodes)>,
     change: PoolChange,
 }
 
 /// Nodes that a pool had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct NodeCount {
-    now: u64,
+struct PreviousNodes {
+    nodes: u64,
     max_nodes: u64,
 }
 
@@ -142,7 +142,7 @@ impl Preflight {
         let is_cluster = |resource: &&Resource| matches!(resource.identity, Identity::Cluster(_));
         let ours = plan.desired.iter().find(is_cluster);
         let cluster = plan.external.iter().map(|external| &external.resource).find(is_cluster);
-        let addresses = ours.map_or(IpExposure::Unknown, |cluster| addresses_of(&cluster.body));
+        let addresses = ours.map_or(IpExposure::Unknown, |cluster| ip_exposure_of(&cluster.body));
         let cluster = ours.or(cluster).map(|cluster| &cluster.body);
         let desired = by_identity(&plan.desired);
         let for_pods = started_pods::nodes_for_pods(plan);
@@ -306,7 +306,7 @@ impl Pool {
         match change.action {
             Action::Create => Some(pool.with_first(made())),
             Action::Replace => {
-                let before = Some(was(body, &change.fields, addresses, many));
+                let before = Some(nodes_before(body, &change.fields, addresses, many));
                 Some(Self { before, ..pool.with_first(made()) })
             }
             Action::Update => pool.updated(body, change, addresses, many),
@@ -330,12 +330,12 @@ impl Pool {
     }
 
     fn updated(self, body: &Value, change: &Change, addresses: IpExposure, zones: u64) -> Option<Self> {
-        let (node, nodes) = was(body, &change.fields, addresses, zones);
+        let (node, nodes) = nodes_before(body, &change.fields, addresses, zones);
         let first = body["nodeCount"].as_u64().unwrap_or_default();
         let machine = node.machine != self.node.machine;
         let rolls = sent_changes(&change.fields).any(|field| field.effect == Effect::Rolling);
         let news = if rolls { PoolChange::Rolled { machine } } else { PoolChange::Number };
-        let takes = rolls || first > nodes.now || self.max_nodes > nodes.max_nodes;
+        let takes = rolls || first > nodes.nodes || self.max_nodes > nodes.max_nodes;
         let surge = if rolls { surge_nodes(body) } else { 0 };
         takes.then_some(Self {
             initial_nodes: first,
@@ -348,18 +348,18 @@ impl Pool {
 }
 
 /// Returns the nodes of a pool before its change: their requirements and their number.
-fn was(
+fn nodes_before(
     body: &Value,
     fields: &[FieldChange],
     addresses: IpExposure,
     zones: u64,
-) -> (NodeRequirements, NodeCount) {
+) -> (NodeRequirements, PreviousNodes) {
     let mut body = body.clone();
     for field in sent_changes(fields) {
         set(&mut body, field.path.segments(), field.before.clone().unwrap_or_default());
     }
-    let now = body["nodeCount"].as_u64().unwrap_or_default();
-    (NodeRequirements::of(&body, addresses), NodeCount { now, max_nodes: most_nodes(&body, zones) })
+    let nodes = body["nodeCount"].as_u64().unwrap_or_default();
+    (NodeRequirements::of(&body, addresses), PreviousNodes { nodes, max_nodes: most_nodes(&body, zones) })
 }
 
 /// Sets the value at a path, and creates the objects on the way. An index that the list does not have is ignored.

@@ -11,8 +11,8 @@ use crate::{DriverInstall, lower};
 use kinds::driver_path;
 use kinds::gke::placement::GPU;
 use kinds::kubernetes::bundle::{self, Kinds, Object};
-use kinds::kubernetes::keys;
 use kinds::kubernetes::manifest::{SERVER_FIELDS, node_labels, pod_specs};
+use kinds::kubernetes::name_rules;
 use kinds::scope::POOL_LABEL;
 use kinds::section::PodRole;
 use model::address::{FieldPath, Segment};
@@ -128,8 +128,8 @@ pub(crate) fn objects_fit_their_schemas(context: &mut Context<'_>) {
     let shown = |object: &Object<'_>| !(object.bundle.is_chart() && object.kind() == "Secret");
     for object in objects(context).into_iter().filter(shown) {
         let (group, version) = object.group_version();
-        let named = keys::refused_name(object.value);
-        for (path, what) in keys::refused(object.value).into_iter().chain(named) {
+        let named = name_rules::refused_name(object.value);
+        for (path, what) in name_rules::refused(object.value).into_iter().chain(named) {
             context.say(Diagnostic::error(Code::Schema, what).at_key(below(&object.origin(), &path), ""));
         }
         let Some(shape) = kinds.schema(group, version, object.kind()) else { continue };

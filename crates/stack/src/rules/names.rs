@@ -55,7 +55,7 @@ pub(crate) fn names_are_valid(context: &mut Context<'_>) {
         name_is_valid(context, FieldPath::keys(["stack", "id"]), id, NameRule::StackId);
     }
     for Placed { key, path, section, .. } in stack.sections() {
-        if let Some(live) = section.live(key) {
+        if let Some(live) = section.live_name(key) {
             let place = live.field.map_or_else(|| path.clone(), |field| path.key(field));
             name_is_valid(context, place, live.name, live.naming);
         }
@@ -123,7 +123,7 @@ pub(crate) fn live_names_differ(context: &mut Context<'_>) {
     let mut seen: BTreeMap<(&str, &str, &str), FieldPath> = BTreeMap::new();
     for Placed { row, key, path, section, is_inner } in stack.sections() {
         // Releases may have one name in several namespaces, and groups have their cluster's before theirs.
-        let Some(live) = section.live(key).filter(|live| !is_inner && live.naming != NameRule::Release)
+        let Some(live) = section.live_name(key).filter(|live| !is_inner && live.naming != NameRule::Release)
         else {
             continue;
         };

@@ -160,7 +160,7 @@ fn near(pod: &PodTemplate<'_>, pool: &PoolNodes<'_>, margins: &[Margin], pools: 
     for margin in margins {
         let Margin { resource, wanted, free, path } = margin;
         let noun = noun(resource);
-        let place = pod.resource.origin_of(&pod.place(path));
+        let place = pod.resource.origin_of(&pod.path_in_body(path));
         finding = finding.at_value(place, format!("asks for {}{noun}", resource.text(*wanted)));
         let free = format!("about {} are free on a new node", resource.text(*free));
         finding = finding.at_value(place_of_size(pool, resource), free);
@@ -222,7 +222,7 @@ fn place_in_pod(pod: &PodTemplate<'_>, refusal: &Refusal) -> FieldPath {
         Reason::Taint { .. } if names_pool => &selector,
         _ => &refusal.path,
     };
-    pod.resource.origin_of(&pod.place(path))
+    pod.resource.origin_of(&pod.path_in_body(path))
 }
 
 /// Refusals that another finding about the same pod has already reported.

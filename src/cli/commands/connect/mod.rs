@@ -13,7 +13,7 @@ use crate::cli::session::{Link, Session, block_on};
 use crate::cli::settings::{Failure, Format, Settings};
 use crate::cli::signals::StopSignals;
 use crate::report::connect::{ConnectEvent, Connected, Password};
-use kinds::kind::{Endpoint, EndpointKind};
+use kinds::kind::{ConnectTarget, EndpointKind};
 use kinds::kubernetes::endpoint::{self, PodFound, PodPort, PortRole};
 use live::connection::Connection;
 use live::forward::{FindPod, ForwardEvent, ForwardTarget, LocalPort, TargetPod, forward};
@@ -97,7 +97,7 @@ pub fn connect(settings: &Settings, args: &Args) -> Exit {
 }
 
 /// Returns everything in the stack that can be connected to, named by its section if that is unique.
-fn endpoints(session: &Session) -> Vec<(Address, Endpoint, &Resource)> {
+fn endpoints(session: &Session) -> Vec<(Address, ConnectTarget, &Resource)> {
     let all = || {
         session
             .resources()
@@ -115,9 +115,9 @@ fn endpoints(session: &Session) -> Vec<(Address, Endpoint, &Resource)> {
 fn find_endpoint<'a>(
     session: &'a Session,
     typed: Option<&str>,
-) -> Result<(Address, Endpoint, &'a Resource), Failure> {
+) -> Result<(Address, ConnectTarget, &'a Resource), Failure> {
     let endpoints = endpoints(session);
-    let names = |endpoints: &[(Address, Endpoint, &Resource)]| -> Vec<String> {
+    let names = |endpoints: &[(Address, ConnectTarget, &Resource)]| -> Vec<String> {
         endpoints.iter().map(|(address, ..)| address.to_string()).collect()
     };
     let all = names(&endpoints);
@@ -170,7 +170,7 @@ struct ConnectRun<'a> {
     args: &'a Args,
     session: &'a Session,
     address: Address,
-    endpoint: Endpoint,
+    endpoint: ConnectTarget,
     resource: &'a Resource,
 }
 

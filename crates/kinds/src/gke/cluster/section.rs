@@ -150,7 +150,7 @@ impl Section for Cluster {
         self.manage.is_managed()
     }
 
-    fn live<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
+    fn live_name<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
         Some(LiveName::new(Some(&self.name), key, NameRule::Gke))
     }
 

@@ -173,7 +173,7 @@ fn attached(config: &Value) -> Option<(String, u64)> {
 }
 
 /// Returns the addresses that a cluster with this body gives its nodes.
-pub fn addresses_of(cluster: &Value) -> IpExposure {
+pub fn ip_exposure_of(cluster: &Value) -> IpExposure {
     let private = cluster["networkConfig"]["defaultEnablePrivateNodes"] == true
         || cluster["privateClusterConfig"]["enablePrivateNodes"] == true;
     if private { IpExposure::Private } else { IpExposure::Public }

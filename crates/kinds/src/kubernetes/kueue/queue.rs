@@ -202,7 +202,7 @@ impl Section for Queue {
         SectionHead { manage: self.manage, depends_on: &self.lifecycle.depends_on, ..SectionHead::default() }
     }
 
-    fn live<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
+    fn live_name<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
         Some(LiveName::new(self.name.as_deref(), key, NameRule::Object))
     }
 }
@@ -314,7 +314,7 @@ impl<'a> QueueBuilder<'a> {
 
     fn resource(&self, of: &str, namespace: Option<&str>, name: &str, spec: Value) -> Resource {
         let mut depends_on = match namespace {
-            Some(namespace) => self.scope.in_namespace(namespace),
+            Some(namespace) => self.scope.namespace_dependencies(namespace),
             None => self.scope.cluster_dependency(),
         };
         depends_on.extend(self.scope.section(KUEUE));

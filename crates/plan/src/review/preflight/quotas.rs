@@ -140,7 +140,7 @@ fn of_pool<'p>(pool: &'p Pool, quotas: &BTreeMap<&str, Quota>) -> BTreeMap<Strin
     if let Some((node, nodes)) = &pool.before {
         let NodeRequirements { shares, .. } = node;
         for share in shares {
-            let (now, most) = (amount(share, nodes.now), amount(share, nodes.max_nodes));
+            let (now, most) = (amount(share, nodes.nodes), amount(share, nodes.max_nodes));
             add(share, [-now, -now, -most, 0]);
         }
     }
