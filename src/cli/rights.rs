@@ -1,7 +1,7 @@
 //! Permissions that a stack needs, and the roles that hold them: the one table, for `permissions`, `doctor` and messages about
 //! refusals. Pure.
 //! Source: IAM's reference of `container.*` permissions and of the predefined roles of Kubernetes Engine; the permissions that
-//! the reference pages of the methods name. The permissions of a role are recalled where its page was not at hand.
+//! the reference pages of the methods name. The permissions of a role are from memory where its page was not at hand.
 
 use std::collections::{BTreeMap, BTreeSet};
 

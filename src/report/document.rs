@@ -63,7 +63,7 @@ pub struct Module {
 /// A resource as it should be afterwards.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Planned {
-    /// The address.
+    /// The resource's address, with kind, namespace and name for an object of a section.
     pub address: String,
     /// Always `managed`.
     pub mode: &'static str,

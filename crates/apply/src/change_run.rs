@@ -69,7 +69,7 @@ pub struct ChangeRun<'a> {
     /// Its index in the plan.
     pub index: usize,
     pub change: &'a Change,
-    /// The channel for events.
+    /// The channel on which the change reports its progress to the apply.
     pub events: mpsc::UnboundedSender<Event>,
     /// Why the apply has to end early, once it has to.
     pub stop: watch::Receiver<AbortCause>,

@@ -152,7 +152,7 @@ const ROWS: &[Row] = &[
         next: "gcloud iam service-accounts list --project PROJECT lists accounts; `service_account` of the pool names one. A new \
                account takes a minute to be known",
     },
-    // The role: GKE's page on permissions; the words are recalled.
+    // The role: GKE's page on permissions; the words are from memory.
     Row {
         codes: &["SERVICE_ACCOUNT_ACCESS_DENIED"],
         words: &[

@@ -400,7 +400,7 @@ pub enum Update {
     Rolling(&'static str),
     /// A field of the update request, sent alone.
     Alone(&'static str),
-    /// A method of its own, `setManagement`, which takes the part of the body that the field is in.
+    /// A method of its own, such as `setManagement`, which takes the part of the body that the field is in.
     Method(&'static str),
     /// The request that `schemas/gke-fields.tsv` has for the field.
     FromSchema(GkeCall),

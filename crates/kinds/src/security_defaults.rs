@@ -20,7 +20,7 @@ const DROP: &[&str] = &["securityContext", "capabilities", "drop"];
 const ADD: &[&str] = &["securityContext", "capabilities", "add"];
 
 /// Repositories whose images start without capabilities. Dask's run as root and write only root's files; those of RAPIDS and
-/// Jupyter run as another user. Recalled from their Dockerfiles, not tried with each image.
+/// Jupyter run as another user. From memory of their Dockerfiles, not tried with each image.
 const UNPRIVILEGED_IMAGES: &[&str] = &["ghcr.io/dask/", "daskdev/", "nvcr.io/nvidia/rapidsai/", "rapidsai/"];
 
 /// Variables that make the entry points of those images install packages, which needs capabilities.
@@ -38,7 +38,7 @@ pub fn apply(pod: &mut Value) {
 }
 
 /// Removes defaults that contradict `given`, the `pod` table of the user. A pod with its own service account needs the token. The
-/// API refuses a privileged container without privilege escalation, and one with `CAP_SYS_ADMIN`. Recalled from
+/// API refuses a privileged container without privilege escalation, and one with `CAP_SYS_ADMIN`. From memory of
 /// `ValidateSecurityContext` in `pkg/apis/core/validation/validation.go` of Kubernetes.
 pub fn remove_conflicts(pod: &mut Value, given: &Value) {
     let is_named = ["serviceAccountName", "serviceAccount"].iter().any(|key| pod[*key].is_string());

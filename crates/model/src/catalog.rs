@@ -307,7 +307,7 @@ pub fn quota_metric(accelerator: &str, capacity: Capacity) -> Option<String> {
 
 /// Families of machine types and the Compute Engine quota of their vCPUs in a region; all Spot vCPUs share one quota. Families
 /// from C4 on count against `CPUS_PER_VM_FAMILY`, which only Cloud Quotas reports. Source: `Quota.metric` of Compute Engine's v1
-/// API; that E2 counts with N1 is recalled.
+/// API; that E2 counts with N1 is from memory.
 const CPU_QUOTAS: &[(&str, &str)] = &[
     ("a2", "A2_CPUS"),
     ("c2", "C2_CPUS"),

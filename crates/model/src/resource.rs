@@ -466,7 +466,7 @@ pub enum Deferred {
     LabelFingerprint,
     /// The value of an environment variable, as a Secret's data.
     Environment {
-        /// Its name.
+        /// The name of the variable in the environment of the user who applies.
         variable: String,
         /// The digest of the value at planning time; empty if there was none.
         digest: String,
@@ -756,5 +756,5 @@ pub const LABEL_STACK: &str = "dask-infra-stack";
 pub const LABEL_ID: &str = "dask-infra-id";
 /// The Kubernetes label that narrows LISTs to one stack.
 pub const OBJECT_LABEL_STACK: &str = "dask-infra.dev/stack";
-/// The Kubernetes label that every tool understands.
+/// Kubernetes' recommended label for the tool that manages an object; its value is `dask-infra`.
 pub const OBJECT_LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";

@@ -122,7 +122,7 @@ impl<'s> Place<'s> {
         named.below(wanted).or(Some(named))
     }
 
-    /// Returns the member table if users choose its name.
+    /// Returns the table of one member if users choose the names of the members, else this table.
     fn named(&self) -> Self {
         match self.members() {
             Some(members) => Self { about: self.about, ..self.inside("NAME", members) },

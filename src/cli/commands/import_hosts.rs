@@ -29,7 +29,7 @@ pub struct HostArgs {
     /// Read what runs on hosts at the other end of `ssh` instead: `NAME`, `gpu[1-4]` or `USER@NAME:PORT`; may be repeated
     #[arg(long, value_name = "HOST", value_parser = host, conflicts_with_all = ["project", "location", "cluster", "endpoint", "context", "kubeconfig", "namespace", "slurm"])]
     ssh: Vec<SshHost>,
-    /// Read what a login node of SLURM runs instead
+    /// Read what runs on a SLURM login node instead
     #[arg(long, conflicts_with_all = ["project", "location", "cluster", "endpoint", "context", "kubeconfig", "namespace"])]
     slurm: bool,
     /// The login node, as `--ssh` has it [default: this machine]

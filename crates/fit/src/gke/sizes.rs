@@ -104,7 +104,7 @@ impl Hardware<'_> {
         }
         let cores = i64::from(self.vcpus);
         let banded = banded(cores * 1000, &[(1000, 600), (1000, 100), (2000, 50), (i64::MAX, 25)], 10_000);
-        // Recalled from the same page: more than 110 pods cost 400m.
+        // From memory of the same page: more than 110 pods cost 400m.
         banded + if self.max_pods > 110 { 400 } else { 0 }
     }
 
@@ -112,7 +112,7 @@ impl Hardware<'_> {
     fn reserved_storage(&self) -> i64 {
         let kept = match self.local_ssds {
             0 => (i64::from(self.disk) * 50).min(600 + i64::from(self.disk) * 35).min(10_000) / 100,
-            // Recalled from the page "Plan GKE Standard node sizes".
+            // From memory of the page "Plan GKE Standard node sizes".
             1 => 50,
             2 => 75,
             _ => 100,

@@ -69,7 +69,7 @@ pub fn on_each_node(pool: &Pool, features: Features) -> Vec<SystemPod> {
     let calico = network_policy && !dataplane_v2;
     let rows = [
         (!dataplane_v2, pod("kube-proxy", 100, 0)),
-        // The CPU of 2025. Recalled: that of Google Distributed Cloud 1.25 asks for 110m and 164 MiB.
+        // The CPU of 2025. From memory: that of Google Distributed Cloud 1.25 asks for 110m and 164 MiB.
         (dataplane_v2, about(pod("anetd", 205, 164), 95, 164)),
         // An autoscaler of its own raises it with the cluster: 160m in 2026-03, 500m in the dump of 1.36.
         (calico, about(pod("calico-node", 160, 0), 340, 0)),

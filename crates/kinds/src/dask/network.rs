@@ -148,7 +148,7 @@ pub fn lower(cluster: &Resource, network: &Network, origin: &FieldPath, scope: &
     from.push(of_namespace(scope.operator_namespace.as_deref(), operator));
     if scope.target.gke.is_some() {
         // GKE's API server reaches pods through these: applies ask the scheduler for its workers, and browsers for its dashboard.
-        // Their label is only recalled, not looked up; another one costs the numbers in `status`, and `--when-idle`.
+        // Their label is from memory, not looked up; another one costs the numbers in `status`, and `--when-idle`.
         from.push(of_namespace(Some("kube-system"), json!({ "k8s-app": "konnectivity-agent" })));
     }
     let given = from.len();

@@ -238,7 +238,7 @@ fn served_versions(crd: &Value) -> impl Iterator<Item = &str> {
 
 /// Returns the change of the API version if the stack last applied an object in another one. Then the object is applied once in
 /// the desired version: field ownership is stored per API version, and lost when the server no longer serves that version.
-/// Source: `merge/update.go` of structured-merge-diff (recalled): managers of versions that cannot be converted are dropped.
+/// Source: `merge/update.go` of structured-merge-diff (from memory): managers of versions that cannot be converted are dropped.
 fn other_version(desired: &Value, live: &Value, manager: &str) -> Option<FieldChange> {
     let applied = diff::applied_in(live, manager)?;
     let now = desired["apiVersion"].as_str().filter(|now| *now != applied)?;

@@ -8,7 +8,7 @@ use model::resource::ObjectId;
 
 /// The system namespaces, by their full names: people use names like `kube-monitoring` for their own. Source: a new GKE cluster,
 /// <https://cloud.google.com/kubernetes-engine/docs/how-to/cluster-configuration-overview>, its add-ons and fleets. The list is
-/// recalled, and GKE may extend it, so an add-on label is enough in any namespace ([`has_addon_key`]).
+/// from memory, and GKE may extend it, so an add-on label is enough in any namespace ([`has_addon_key`]).
 const NAMESPACES: [&str; 14] = [
     "config-management-monitoring",
     "config-management-system",
@@ -39,7 +39,7 @@ const ADDON_KEYS: [&str; 5] = [
     "kubernetes.io/bootstrapping",
 ];
 /// Field managers of the control plane. The manager of a client that sets none is the name of its program (client-go,
-/// `DefaultKubernetesUserAgent`). GKE's are recalled.
+/// `DefaultKubernetesUserAgent`). GKE's are from memory.
 const MANAGERS: [&str; 8] = [
     "cloud-controller-manager",
     "cluster-autoscaler",
@@ -52,7 +52,7 @@ const MANAGERS: [&str; 8] = [
 ];
 /// The field manager of the operator of Managed Service for Prometheus, in its own namespaces.
 const PROMETHEUS: (&[&str], &str) = (&["gke-gmp-system", "gmp-public", "gmp-system"], "operator");
-/// ConfigMaps of GKE's control plane in `kube-system` without add-on labels, by their full names. Recalled.
+/// ConfigMaps of GKE's control plane in `kube-system` without add-on labels, by their full names. From memory.
 const CONFIG_MAPS: [&str; 6] = [
     "cluster-kubestore",
     "clustermetrics",

@@ -388,7 +388,7 @@ impl<'a> Relations<'a> {
         }
     }
 
-    /// Returns true if `other` lives on a deleted cluster or pool.
+    /// Returns true if `other` is in a deleted cluster, or its pods may run on a deleted pool.
     fn lives_on(&self, other: &ChangeNode, deleted: &ChangeNode) -> bool {
         match (deleted.pool(), other.object()) {
             (Some(pool), Some(_)) => other.live_pods.may_run_on(pool, deleted.gpu().is_some()),

@@ -174,7 +174,7 @@ impl Planner<'_> {
     /// Returns true if excess nodes come from an upgrade that GKE is doing. A surge adds a few beside the pool's own, a
     /// blue-green one as many again. Returns false if the file's number has changed since it was last set. Source: googleapis
     /// `cluster_service.proto`, `UpgradeSettings`: "the number of nodes simultaneously under upgrade is maxSurge +
-    /// maxUnavailable". That instance groups aim for them meanwhile is recalled.
+    /// maxUnavailable". That instance groups aim for them meanwhile is from memory.
     pub(crate) fn has_surge_nodes(&self, resource: &Resource, live: &Value, nodes: u32) -> bool {
         let Some(desired) = resource.body["nodeCount"].as_u64() else { return false };
         let record = self.observed.inputs.world.record.as_ref();

@@ -9,7 +9,7 @@ use super::{machines, places, versions};
 use crate::kube::object::text;
 
 /// Names of clusters and pools: at most 40 letters, digits and hyphens, a letter first, no hyphen last.
-/// The wording is recalled.
+/// The wording is from memory.
 pub(super) fn name(what: &str, name: &str) -> Result<(), Refusal> {
     let starts = name.starts_with(|letter: char| letter.is_ascii_lowercase());
     let allowed =
@@ -84,7 +84,7 @@ fn counts(body: &Value) -> Result<(), Refusal> {
     }
 }
 
-/// A pool that is made with more nodes than its autoscaler may have. That it is refused, and the wording, are recalled.
+/// A pool that is made with more nodes than its autoscaler may have. That it is refused, and the wording, are from memory.
 fn first_nodes(body: &Value) -> Result<(), Refusal> {
     let number = |value: &Value| value.as_u64().unwrap_or_default();
     let zones = body["locations"].as_array().map_or(1, Vec::len).max(1);

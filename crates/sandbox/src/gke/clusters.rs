@@ -430,7 +430,7 @@ impl Gke {
     }
 }
 
-/// The condition of a cluster whose nodes run as an account without roles, as in new organizations; its text is recalled.
+/// The condition of a cluster whose nodes run as an account without roles, as in new organizations; its text is from memory.
 fn missing_permissions() -> Value {
     json!([{
         "code": "NODE_SERVICE_ACCOUNT_MISSING_PERMISSIONS", "canonicalCode": "PERMISSION_DENIED",

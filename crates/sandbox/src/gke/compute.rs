@@ -160,7 +160,7 @@ pub(super) fn render_place(project: &str, place: &str) -> Value {
 
 impl Gke {
     /// Nodes that an upgrade puts beside those of a pool: in its first zone, the one that it begins with. A blue-green
-    /// one doubles them. Source: googleapis `cluster_service.proto`, `UpgradeSettings`; which zone is recalled.
+    /// one doubles them. Source: googleapis `cluster_service.proto`, `UpgradeSettings`; which zone is from memory.
     fn surge_nodes(&self, id: &ClusterId, pool: &Pool, zone: &str) -> u32 {
         let rolls = self.operations.values().any(|op| {
             op.is_running()

@@ -226,7 +226,7 @@ fn node_image(config: &mut Value, version: &str) {
     }
 }
 
-/// The values for spot and flex-start are recalled.
+/// The values for spot and flex-start are from memory.
 fn provisioning_model(config: &Value) -> &'static str {
     match config {
         _ if config["flexStart"] == true => "flex-start",
@@ -324,7 +324,7 @@ pub(super) fn cluster(cluster: &mut Value, id: &ClusterId, version: &str, channe
     derived_fields::finish(cluster);
 }
 
-/// Secrets that are asked to be encrypted: from 1.35 on everything is (one recording).
+/// Sets the state of encryption. If the request asks for encrypted Secrets, 1.35 and later encrypt all objects (one recording).
 pub(super) fn encryption(cluster: &mut Value, version: &str) {
     let (state, current) = match text(cluster, "/databaseEncryption/state") {
         "" | "DECRYPTED" => ("DECRYPTED", "CURRENT_STATE_DECRYPTED"),

@@ -1,5 +1,5 @@
 //! How GKE refuses: HTTP code, canonical status, the list that old clients read and the typed details.
-//! Shapes and wordings are those of published exchanges and threads; the ones marked as recalled are not.
+//! Shapes and wordings are those of published exchanges and threads; the ones marked "from memory" are not.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ pub enum Code {
     InvalidArgument,
     /// 400, the request cannot be done now.
     FailedPrecondition,
-    /// 401, nobody knows who asks. The wording is recalled.
+    /// 401, nobody knows who asks. The wording is from memory.
     Unauthenticated,
     /// 403.
     PermissionDenied,
@@ -20,18 +20,18 @@ pub enum Code {
     NotFound,
     /// 409, something of that name exists.
     AlreadyExists,
-    /// 409, the caller acts on an old version. The HTTP number is recalled.
+    /// 409, the caller acts on an old version. The HTTP number is from memory.
     Aborted,
-    /// 412, a condition of the caller's does not hold: the general form of Google's APIs, recalled; GKE itself
+    /// 412, a condition of the caller's does not hold: the general form of Google's APIs, from memory; GKE itself
     /// says 400 or 409.
     ConditionNotMet,
     /// 429.
     ResourceExhausted,
-    /// 500. The wording is recalled.
+    /// 500. The wording is from memory.
     Internal,
-    /// 503. The wording is recalled.
+    /// 503. The wording is from memory.
     Unavailable,
-    /// 504, it took too long and may still be done. The wording is recalled.
+    /// 504, it took too long and may still be done. The wording is from memory.
     DeadlineExceeded,
     /// 501, a part of GKE that the sandbox does not have.
     Unimplemented,
@@ -125,7 +125,7 @@ impl Refusal {
         Self::new(Code::NotFound, format!("Not found: {what}."))
     }
 
-    /// 409. The wording is recalled.
+    /// 409. The wording is from memory.
     pub fn exists(what: impl std::fmt::Display) -> Self {
         Self::new(Code::AlreadyExists, format!("Already exists: {what}."))
     }

@@ -1,4 +1,4 @@
-//! GPUs and machine types: which go together. Facts come from the catalog; the wordings are recalled.
+//! GPUs and machine types: which go together. Facts come from the catalog; the wordings are from memory.
 
 use serde_json::Value;
 

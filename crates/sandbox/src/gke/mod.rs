@@ -1,7 +1,7 @@
 //! GKE's control plane: clusters, node pools, operations. Pure: every entry takes the time, and the same
 //! calls at the same times give the same answers.
 //!
-//! The imitation comes from published exchanges and the API's own description; what is only recalled
+//! The imitation comes from published exchanges and the API's own description; what is from memory
 //! says so where it stands.
 
 mod autopilot;

@@ -50,7 +50,7 @@ pub enum Atom {
     List {
         /// How items are told apart.
         relation: Relation,
-        /// Their shape.
+        /// The shape of each item.
         items: Shape,
     },
     /// A map or struct; its fields are the shape's.

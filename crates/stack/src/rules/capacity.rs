@@ -280,7 +280,7 @@ pub(crate) fn durations_are_valid(context: &mut Context<'_>) {
 }
 
 /// Checks machine types that are not available on demand: names the keys that make them available. Source: Compute Engine's and
-/// GKE's documentation of these machine types, recalled.
+/// GKE's documentation of these machine types, from memory.
 pub(crate) fn machines_can_be_had(context: &mut Context<'_>) {
     for (path, pool) in context.pools() {
         let machine = pool.machine_type.as_str();

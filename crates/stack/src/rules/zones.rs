@@ -195,7 +195,7 @@ pub(crate) fn zones_exist(context: &mut Context<'_>) {
     }
 }
 
-/// Zones are lettered from `a`, and none is known behind `f` (recalled; so a warning, and wide).
+/// Zones are lettered from `a`, and none is known behind `f` (from memory; so a warning, and wide).
 fn unknown_letter(context: &mut Context<'_>, place: FieldPath, text: &str, region: &str) {
     let letter = text.strip_prefix(region).and_then(|rest| rest.strip_prefix('-'));
     if letter.is_some_and(|letter| letter.len() == 1 && letter > "f") {

@@ -131,7 +131,7 @@ pub const MANAGED_PATHS: &[&str] = &[
     "shieldedNodes",
 ];
 
-/// Fields that GKE fills in. An import leaves them out. Sources: as above, and recalled responses.
+/// Fields that GKE fills in. An import leaves them out. Sources: as above; responses from memory.
 const FILLED_IN: &[&str] = &[
     "/addonsConfig/dnsCacheConfig",
     "/addonsConfig/gcePersistentDiskCsiDriverConfig",

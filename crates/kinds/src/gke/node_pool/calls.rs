@@ -69,7 +69,7 @@ pub fn starts_empty(pool: &Value) -> bool {
 }
 
 /// Returns true if Pods on a pool can use the Google service account of its nodes; `shields` is true if the cluster has Workload
-/// Identity. An account that was created for the pool does not count: it has only the permissions that it was given. Recalled
+/// Identity. An account that was created for the pool does not count: it has only the permissions that it was given. From memory
 /// from Google's pages on Workload Identity.
 pub fn gives_its_account(pool: &Value, shields: bool) -> bool {
     let config = &pool["config"];

@@ -129,7 +129,7 @@ impl NodeRequirements {
         match catalog::cpu_quota(&machine, catalog::Capacity::OnDemand) {
             Some(quota) => {
                 let of_spot = catalog::cpu_quota(&machine, catalog::Capacity::Spot).filter(|_| spot);
-                // Which quota E2 counts against is recalled.
+                // Which quota E2 counts against is from memory.
                 let certain = purchase == Purchase::OnDemand && !machine.starts_with("e2-");
                 self.takes(quota, of_spot.map(str::to_owned), vcpus, certain);
             }

@@ -1,6 +1,6 @@
 //! CronJobs that run every so many minutes: `*/5 * * * *`. Others never run here.
 //!
-//! Recalled from `pkg/controller/cronjob/cronjob_controllerv2.go`. Programs do not run in the sandbox, so what a Job of a
+//! From memory of `pkg/controller/cronjob/cronjob_controllerv2.go`. Programs do not run in the sandbox, so what a Job of a
 //! CronJob does is an imitation of the one program that is known: of an object whose path stands in its environment
 //! (`DASK_INFRA_REAPER_PATH`) and that is older than `DASK_INFRA_REAPER_SECONDS` when the Job is done, nothing is left. Where
 //! the address of a Dask scheduler stands there, too, it is the time without work that counts.

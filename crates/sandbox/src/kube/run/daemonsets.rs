@@ -1,6 +1,6 @@
 //! DaemonSets: one pod on each node that its template may run on.
 //!
-//! Recalled from `pkg/controller/daemon` (`daemon_controller.go`, `update.go`); objects are compared with
+//! From memory of `pkg/controller/daemon` (`daemon_controller.go`, `update.go`); objects are compared with
 //! those of a real control plane (Kubernetes 1.36) by `control_plane::sandbox_equality`.
 
 use fit::{Effect, Node, PodRequirements, Taint};

@@ -1,6 +1,6 @@
 //! Deployments: ReplicaSets per template, rollouts, and the conditions that the real controller writes.
 //!
-//! Recalled from `pkg/controller/deployment` (`rolling.go`, `progress.go`, `sync.go`); objects are compared with
+//! From memory of `pkg/controller/deployment` (`rolling.go`, `progress.go`, `sync.go`); objects are compared with
 //! those of a real control plane (Kubernetes 1.36) by `control_plane::sandbox_equality`.
 
 use serde_json::{Map, Value, json};

@@ -1,7 +1,7 @@
 //! Events: what `kubectl describe` lists. An event that repeats about an object is counted, not stored again; events go
 //! after an hour.
 //!
-//! Recalled from client-go, `tools/record/events_cache.go`; the hour is kube-apiserver's `--event-ttl`.
+//! From memory of client-go, `tools/record/events_cache.go`; the hour is kube-apiserver's `--event-ttl`.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};

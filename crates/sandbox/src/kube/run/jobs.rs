@@ -1,6 +1,6 @@
 //! Jobs: pods until enough of them have succeeded.
 //!
-//! Recalled from `pkg/controller/job/job_controller.go`.
+//! From memory of `pkg/controller/job/job_controller.go`.
 
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! The node agents: what becomes of a pod once it is bound to a node. How long each part takes comes
 //! from `stages.toml`; what has been reached stands in the pod's own status.
 //!
-//! Recalled from `pkg/kubelet` (`status/generate.go`, `kubelet_pods.go`, `images/image_manager.go`); statuses are compared
+//! From memory of `pkg/kubelet` (`status/generate.go`, `kubelet_pods.go`, `images/image_manager.go`); statuses are compared
 //! with what KWOK reports by `control_plane::sandbox_equality`.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,6 @@
 //! ReplicaSets: as many pods as asked for.
 //!
-//! Recalled from `pkg/controller/replicaset/replica_set.go`; objects are compared with
+//! From memory of `pkg/controller/replicaset/replica_set.go`; objects are compared with
 //! those of a real control plane (Kubernetes 1.36) by `control_plane::sandbox_equality`.
 
 use serde_json::{Value, json};

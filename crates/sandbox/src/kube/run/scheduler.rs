@@ -3,7 +3,7 @@
 //!
 //! Nodes of GKE's pools carry GKE's own pods as well: those that are not imitated are counted, and no object shows them.
 //!
-//! Scores recalled from `pkg/scheduler/framework/plugins`.
+//! Scores from memory of `pkg/scheduler/framework/plugins`.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

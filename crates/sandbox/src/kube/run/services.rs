@@ -1,6 +1,6 @@
 //! Services: the endpoints behind them, and the address of a load balancer.
 //!
-//! Recalled from `pkg/controller/endpoint/endpoints_controller.go`; the time of a load balancer is a guess.
+//! From memory of `pkg/controller/endpoint/endpoints_controller.go`; the time of a load balancer is a guess.
 
 use serde_json::{Value, json};
 

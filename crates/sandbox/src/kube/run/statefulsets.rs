@@ -1,6 +1,6 @@
 //! StatefulSets: pods with names that last, one after the other, and claims of their own.
 //!
-//! Recalled from `pkg/controller/statefulset` (`stateful_set_control.go`, `stateful_set_utils.go`). Left out: ControllerRevisions, so that
+//! From memory of `pkg/controller/statefulset` (`stateful_set_control.go`, `stateful_set_utils.go`). Left out: ControllerRevisions, so that
 //! a pod below the partition of an update gets the newest template when it is made again; `maxUnavailable`; `whenScaled` of the retention policy.
 
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Volumes and claims: what keeps them from being deleted while they are used, and the phase of claims. Nothing is provisioned: a claim is
 //! bound once a Pod that uses it has a node, as with a class that waits for its first consumer, and no volume stands behind it.
 //!
-//! Recalled from `pkg/controller/volume/pvcprotection` and `pvprotection`: a claim is kept by Pods that have a node, also by those that
+//! From memory of `pkg/controller/volume/pvcprotection` and `pvprotection`: a claim is kept by Pods that have a node, also by those that
 //! have ended; a volume by the claim that it is bound to.
 
 use std::collections::BTreeSet;

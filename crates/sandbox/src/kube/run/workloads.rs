@@ -1,6 +1,6 @@
 //! The common part of the workload controllers: pods from templates, counting pods, choosing those to delete.
 //!
-//! Recalled from `pkg/controller/controller_utils.go` (`GetPodFromTemplate`, `ActivePods`).
+//! From memory of `pkg/controller/controller_utils.go` (`GetPodFromTemplate`, `ActivePods`).
 
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! The bookkeeping of kopf, the framework under the operator: what it last handled stands in an
 //! annotation, and a finalizer keeps objects with timers until it lets them go.
 //!
-//! Recalled from kopf, `_cogs/configs/diffbase.py` and `_core/reactor`; records are compared with the real operator's by
+//! From memory of kopf, `_cogs/configs/diffbase.py` and `_core/reactor`; records are compared with the real operator's by
 //! `control_plane::sandbox_equality`.
 
 use serde_json::{Map, Value, json};
