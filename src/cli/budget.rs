@@ -1,6 +1,6 @@
 //! Limits of cost: `--budget`, and the refusal of what exceeds `[budget]`.
 
-use model::diag::{Code, Diagnostic};
+use model::diag::{Code, Diagnostic, Severity};
 use plan::budget::{Budget, Excess};
 use plan::{Approval, ApprovalVerb, Plan};
 
@@ -19,13 +19,24 @@ pub fn parse(text: &str) -> Result<Budget, String> {
     }
 }
 
-/// Returns an error for each limit that a plan exceeds without `--allow budget`.
+/// Returns an error for each limit that a plan exceeds without `--allow budget`, and may exceed by more than what is there.
 pub fn refusals(plan: &Plan, allowed: &[Approval]) -> Vec<Diagnostic> {
     let is_allowed = allowed.iter().any(|approval| approval.verb == ApprovalVerb::Budget);
-    if is_allowed { Vec::new() } else { plan.over_budget().iter().map(refusal).collect() }
+    match is_allowed || !plan.is_held_to_budget() {
+        true => Vec::new(),
+        false => plan.over_budget().iter().map(|excess| exceeded(excess, Severity::Error)).collect(),
+    }
 }
 
-fn refusal(excess: &Excess) -> Diagnostic {
+/// Returns a warning for each limit that is exceeded already, by a plan that costs no more.
+pub fn warnings(plan: &Plan) -> Vec<Diagnostic> {
+    match plan.is_held_to_budget() {
+        true => Vec::new(),
+        false => plan.over_budget().iter().map(|excess| exceeded(excess, Severity::Warning)).collect(),
+    }
+}
+
+fn exceeded(excess: &Excess, severity: Severity) -> Diagnostic {
     let Excess { limit, allowed, cost, unknown } = excess;
     let (unit, state) = (limit.unit(), limit.state());
     let budget = format!("the budget is ${allowed:.2}/{unit} (`{}`)", limit.key());
@@ -40,7 +51,11 @@ fn refusal(excess: &Excess) -> Diagnostic {
         true => "lower the maximum or minimum of `nodes`, choose smaller machines, or raise the budget",
         false => "give the missing prices with `--prices FILE`, or choose machines that have a price",
     };
-    Diagnostic::error(Code::OverBudget, what).help(format!("{help}; `--allow budget` exceeds it once"))
+    match severity {
+        Severity::Error => Diagnostic::error(Code::OverBudget, what)
+            .help(format!("{help}; `--allow budget` exceeds it once")),
+        Severity::Warning => Diagnostic::warning(Code::OverBudget, what).help(help),
+    }
 }
 
 #[cfg(test)]

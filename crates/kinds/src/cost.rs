@@ -1,7 +1,7 @@
 //! Things that Google bills by the hour, and their prices: the fee of a cluster, and nodes with their boot disks. Without traffic, addresses,
 //! volumes and load balancers.
 
-use model::catalog::{self, Capacity};
+use model::catalog::{self, PriceModel};
 use model::prices::{Prices, Sum};
 
 /// Something that exists and is billed by itself.
@@ -45,7 +45,7 @@ pub struct Node {
     /// The type and the number of its GPUs.
     pub gpus: Option<(String, u32)>,
     /// Flex-start and queued machines count as those on demand, which cost no less.
-    pub capacity: Capacity,
+    pub capacity: PriceModel,
     /// The type of its boot disk.
     pub disk: String,
     /// The size of its boot disk.
@@ -66,12 +66,12 @@ impl Node {
     /// Returns the same node on demand.
     #[must_use]
     pub fn on_demand(self) -> Self {
-        Self { capacity: Capacity::OnDemand, ..self }
+        Self { capacity: PriceModel::OnDemand, ..self }
     }
 
     /// Returns true for Spot machines.
     pub fn is_spot(&self) -> bool {
-        self.capacity == Capacity::Spot
+        self.capacity == PriceModel::Spot
     }
 
     /// Returns the price of one node in a region.

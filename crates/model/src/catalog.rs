@@ -99,7 +99,7 @@ impl Accelerator {
 
 /// How capacity is bought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Capacity {
+pub enum PriceModel {
     OnDemand,
     /// Spot or preemptible.
     Spot,
@@ -296,12 +296,12 @@ pub fn gpu_sharing() -> Option<&'static GpuSharing> {
 }
 
 /// Returns the Compute Engine quota that GPUs of a kind count against in a region.
-pub fn quota_metric(accelerator: &str, capacity: Capacity) -> Option<String> {
+pub fn quota_metric(accelerator: &str, capacity: PriceModel) -> Option<String> {
     let quota = &CATALOG.as_ref()?.quota;
     let metric = quota.regional_on_demand.get(accelerator)?;
     Some(match capacity {
-        Capacity::OnDemand => metric.clone(),
-        Capacity::Spot => format!("{}{metric}", quota.preemptible_prefix),
+        PriceModel::OnDemand => metric.clone(),
+        PriceModel::Spot => format!("{}{metric}", quota.preemptible_prefix),
     })
 }
 
@@ -325,15 +325,15 @@ const CPU_QUOTAS: &[(&str, &str)] = &[
 ];
 
 /// Returns the quota that the vCPUs of a machine type count against in a region.
-pub fn cpu_quota(machine: &str, capacity: Capacity) -> Option<&'static str> {
+pub fn cpu_quota(machine: &str, capacity: PriceModel) -> Option<&'static str> {
     let series = match machine.split('-').next().unwrap_or_default() {
         "custom" => "n1",
         series => series,
     };
     let (_, quota) = CPU_QUOTAS.iter().find(|(known, _)| *known == series)?;
     Some(match capacity {
-        Capacity::OnDemand => quota,
-        Capacity::Spot => "PREEMPTIBLE_CPUS",
+        PriceModel::OnDemand => quota,
+        PriceModel::Spot => "PREEMPTIBLE_CPUS",
     })
 }
 
@@ -459,12 +459,12 @@ mod tests {
     #[test]
     fn quotas_have_names() {
         let metric = |capacity| quota_metric("nvidia-tesla-t4", capacity).unwrap();
-        assert_eq!(metric(Capacity::OnDemand), "NVIDIA_T4_GPUS");
-        assert_eq!(metric(Capacity::Spot), "PREEMPTIBLE_NVIDIA_T4_GPUS");
-        assert_eq!(quota_metric("nvidia-b200", Capacity::OnDemand), None);
+        assert_eq!(metric(PriceModel::OnDemand), "NVIDIA_T4_GPUS");
+        assert_eq!(metric(PriceModel::Spot), "PREEMPTIBLE_NVIDIA_T4_GPUS");
+        assert_eq!(quota_metric("nvidia-b200", PriceModel::OnDemand), None);
         assert_eq!(global_gpu_quota(), Some("GPUS_ALL_REGIONS"));
         assert_eq!(request_quota(), Some(("ACTIVE_RESIZE_REQUESTS".to_owned(), 100)));
-        let cpus = |machine| (cpu_quota(machine, Capacity::OnDemand), cpu_quota(machine, Capacity::Spot));
+        let cpus = |machine| (cpu_quota(machine, PriceModel::OnDemand), cpu_quota(machine, PriceModel::Spot));
         assert_eq!(cpus("a2-highgpu-1g"), (Some("A2_CPUS"), Some("PREEMPTIBLE_CPUS")));
         assert_eq!(cpus("custom-4-8192"), (Some("CPUS"), Some("PREEMPTIBLE_CPUS")));
         assert_eq!(cpus("c4-standard-2"), (None, None));

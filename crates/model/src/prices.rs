@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-use crate::catalog::Capacity;
+use crate::catalog::PriceModel;
 
 /// Hours of a month, by which monthly prices are divided. Source: cloud.google.com/compute/all-pricing, "a 730-hour month".
 const HOURS_OF_A_MONTH: f64 = 730.0;
@@ -121,7 +121,7 @@ impl Prices {
     }
 
     /// US dollars per hour of a machine, with the GPUs and the local SSDs that come with its type.
-    pub fn machine(&self, name: &str, region: &str, capacity: Capacity) -> Option<f64> {
+    pub fn machine(&self, name: &str, region: &str, capacity: PriceModel) -> Option<f64> {
         if let Some(rate) = self.rate("machine", name, region) {
             return rate.of(capacity);
         }
@@ -130,7 +130,7 @@ impl Prices {
     }
 
     /// US dollars per hour of one GPU that is attached to a machine.
-    pub fn gpu(&self, kind: &str, region: &str, capacity: Capacity) -> Option<f64> {
+    pub fn gpu(&self, kind: &str, region: &str, capacity: PriceModel) -> Option<f64> {
         self.rate("gpu", kind, region)?.of(capacity)
     }
 
@@ -185,10 +185,10 @@ impl Rate {
         Ok(Self { on_demand: price(on_demand)?, spot: price(spot)? })
     }
 
-    fn of(self, capacity: Capacity) -> Option<f64> {
+    fn of(self, capacity: PriceModel) -> Option<f64> {
         match capacity {
-            Capacity::OnDemand => self.on_demand,
-            Capacity::Spot => self.spot,
+            PriceModel::OnDemand => self.on_demand,
+            PriceModel::Spot => self.spot,
         }
     }
 }
@@ -239,6 +239,13 @@ impl Sum {
             0 => Self::default(),
             number => Self { usd: self.usd * f64::from(number), ..self },
         }
+    }
+
+    /// Raises it to a sum that may come in its place.
+    pub fn raise_to(&mut self, other: Sum) {
+        self.usd = self.usd.max(other.usd);
+        self.unknown.extend(other.unknown);
+        self.spot |= other.spot;
     }
 
     /// Returns true if all prices are known.

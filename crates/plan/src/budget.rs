@@ -78,6 +78,12 @@ impl Budget {
 }
 
 impl Plan {
+    /// Returns true if a plan over its budget is not to be applied. One that changes nothing, or after which nothing may cost more than
+    /// now, makes nothing worse.
+    pub fn is_held_to_budget(&self) -> bool {
+        !self.is_empty() && self.bill().is_some_and(crate::Bill::may_rise)
+    }
+
     /// Returns the limits that the plan exceeds, or may exceed. A plan that takes away exceeds none, and neither does one with the
     /// approval `budget`.
     pub fn over_budget(&self) -> Vec<Excess> {

@@ -1,6 +1,7 @@
 //! The cost of a plan: what its sections cost now, after the apply, when idle, and at most.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -31,7 +32,7 @@ pub struct Bill {
     /// True if the live state was read, so that `before` is known.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_live_known: bool,
-    /// The cost of each section with a cluster or nodes.
+    /// The cost of each section with a cluster or nodes. A pool with a new name counts together with the old one that goes.
     pub sections: BTreeMap<Address, SectionCost>,
 }
 
@@ -46,6 +47,24 @@ pub struct SectionCost {
     pub idle: Sum,
     /// The cost with autoscaled pools at their maximum.
     pub most: Sum,
+    /// The cost of what is there with autoscaled pools at their minimum.
+    #[serde(default, skip_serializing_if = "Sum::is_zero")]
+    pub live_idle: Sum,
+    /// The cost of what is there with autoscaled pools at their maximum.
+    #[serde(default, skip_serializing_if = "Sum::is_zero")]
+    pub live_most: Sum,
+}
+
+impl AddAssign<&Self> for SectionCost {
+    fn add_assign(&mut self, other: &Self) {
+        let Self { before, after, idle, most, live_idle, live_most } = other;
+        self.before += before;
+        self.after += after;
+        self.idle += idle;
+        self.most += most;
+        self.live_idle += live_idle;
+        self.live_most += live_most;
+    }
 }
 
 impl Bill {
@@ -71,6 +90,15 @@ impl Bill {
 
     fn sum(&self, part: impl Fn(&SectionCost) -> &Sum) -> Sum {
         self.sections.values().map(part).sum()
+    }
+
+    /// Returns true if the stack may cost more than it does now, at the minimum or at the maximum of its pools.
+    pub fn may_rise(&self) -> bool {
+        // A cent is more than the sums of floats are apart.
+        let rises = |after: &Sum, live: &Sum| !after.is_known() || after.usd > live.usd + 0.005 / 24.0;
+        !self.is_live_known
+            || rises(&self.idle(), &self.sum(|section| &section.live_idle))
+            || rises(&self.most(), &self.sum(|section| &section.live_most))
     }
 
     /// The names of everything that has no price, now or later.
@@ -102,19 +130,20 @@ pub(crate) fn bill(inputs: &Inputs<'_>, changes: &[Change]) -> Option<Bill> {
         return None;
     }
     let needed = needed_nodes(inputs, &billing.changes, region);
-    let sections = billed.into_iter().map(|(identity, address)| {
+    let mut sections: BTreeMap<Address, SectionCost> = BTreeMap::new();
+    for (identity, address) in billed {
         let cost = match identity {
             Identity::NodePool { .. } => billing.pool(identity, &needed),
             _ => billing.cluster(identity),
         };
-        (address.clone(), cost)
-    });
+        *sections.entry(address.clone()).or_default() += &cost;
+    }
     Some(Bill {
         region: region.to_owned(),
         date: inputs.prices.date().to_owned(),
         prices: (!inputs.prices.is_list()).then(|| Box::new(inputs.prices.clone())),
         is_live_known: !inputs.offline,
-        sections: sections.collect(),
+        sections,
     })
 }
 
@@ -179,12 +208,9 @@ impl<'b> Billing<'b> {
             After::Desired(resource) => (Some(&resource.body), price(&resource.body)),
             After::Live(live) => (Some(live), price(live)),
         };
-        let mut most = after.clone();
-        // GKE makes pools of machines that nobody has named yet.
-        if body.is_some_and(|body| body["autoscaling"]["enableNodeAutoprovisioning"] == true) {
-            most.add(None, || "pools that GKE creates".to_owned());
-        }
-        SectionCost { before, idle: after.clone(), after, most }
+        let (live_idle, live_most) = (before.clone(), with_created_pools(self.live(identity), &before));
+        let most = with_created_pools(body, &after);
+        SectionCost { before, idle: after.clone(), after, most, live_idle, live_most }
     }
 
     fn pool(&self, identity: &Identity, needed: &NodeCounts) -> SectionCost {
@@ -192,29 +218,44 @@ impl<'b> Billing<'b> {
         let price = |body: &Value| billed_node(body).price(self.prices, self.region);
         let live = self.live(identity);
         let size = self.inputs.world.sizes.get(name).copied();
-        let before = live.map(|live| match size.or_else(|| fixed_size(live)) {
-            Some(nodes) => price(live).times(nodes),
-            None => number_unknown(name),
-        });
-        let before = before.unwrap_or_default();
+        let bounds = live.map(|live| live_bounds(live, size));
+        let times = |each: Sum, nodes: Option<u32>| {
+            nodes.map_or_else(|| number_unknown(name), |nodes| each.times(nodes))
+        };
+        let of_live = |nodes: Option<u32>| live.map(|live| times(price(live), nodes)).unwrap_or_default();
+        let (live_least, live_most) = bounds.flatten().unzip();
+        // An autoscaled pool whose minimum is its maximum has that many nodes.
+        let now = size.or(live_least.filter(|_| live_least == live_most));
+        let now = SectionCost {
+            before: of_live(now),
+            live_idle: of_live(live_least),
+            live_most: of_live(live_most),
+            ..SectionCost::default()
+        };
         match self.after(identity) {
-            After::Absent => SectionCost { before, ..SectionCost::default() },
+            After::Absent => now,
             After::Live(live) => {
-                let (least, most) = live_bounds(live, size).unwrap_or_default();
-                let nodes = needed.get(name).or(size).map(|nodes| nodes.clamp(least, most.max(least)));
-                let after = nodes.map_or_else(|| before.clone(), |nodes| price(live).times(nodes));
-                SectionCost { before, after, idle: price(live).times(least), most: price(live).times(most) }
+                let nodes = needed.get(name).or(size);
+                let nodes = live_least.zip(live_most).zip(nodes);
+                let nodes = nodes.map(|((least, most), nodes)| nodes.clamp(least, most.max(least)));
+                let after = nodes.map_or_else(|| now.before.clone(), |nodes| price(live).times(nodes));
+                SectionCost { after, idle: now.live_idle.clone(), most: now.live_most.clone(), ..now }
             }
             After::Desired(resource) => {
                 let (least, most) = self.desired_bounds(resource);
+                // No change of a size is planned that could not be read.
+                if bounds == Some(None) && least == most && !self.is_created(identity) {
+                    let [after, idle, most] = [(); 3].map(|()| number_unknown(name));
+                    return SectionCost { after, idle, most, ..now };
+                }
                 let nodes = needed.get(name).or(size.filter(|_| live.is_some())).unwrap_or(least);
                 let each = price(&resource.body);
                 let nodes = nodes.clamp(least, most.max(least));
                 let cost = SectionCost {
-                    before,
                     after: each.clone().times(nodes),
                     idle: each.clone().times(least),
                     most: each.times(most),
+                    ..now
                 };
                 match self.open_options(identity) {
                     Some(options) => self.over_options(cost, options),
@@ -235,50 +276,53 @@ impl<'b> Billing<'b> {
         }
     }
 
+    fn is_created(&self, identity: &Identity) -> bool {
+        let change = self.changes.get(identity);
+        change.is_some_and(|change| matches!(change.action, Action::Create | Action::Replace))
+    }
+
     /// The options of a pool of which any may become the one that it is made by.
     fn open_options(&self, identity: &Identity) -> Option<&'b [CapacityOption]> {
-        let change = self.changes.get(identity)?;
-        matches!(change.action, Action::Create | Action::Replace).then_some(())?;
+        self.is_created(identity).then_some(())?;
         let mut all = self.inputs.capacity_options.iter();
         let CapacityOptions { options, .. } = all.find(|capacity| capacity.identity == *identity)?;
         Some(options)
     }
 
-    /// Widens the cost at the minimum and at the maximum to that of every option. Spot machines cost less than those on demand,
+    /// Raises the cost at the minimum and at the maximum to that of the dearest option. Spot machines cost less than those on demand,
     /// even where nobody knows how much.
     fn over_options(&self, mut cost: SectionCost, options: &[CapacityOption]) -> SectionCost {
         for option in options {
-            let (node, (least, most)) =
-                (billed_node(&option.body), node_bounds(&option.body).unwrap_or_default());
+            let (least, most) = node_bounds(&option.body).unwrap_or_default();
+            let node = billed_node(&option.body);
             let each = node.price(self.prices, self.region);
-            let (idle, most) = match node.is_spot() && !each.is_known() {
-                true => (Sum::default(), node.on_demand().price(self.prices, self.region).times(most)),
-                false => (each.clone().times(least), each.times(most)),
+            let each = match node.is_spot() && !each.is_known() {
+                true => node.on_demand().price(self.prices, self.region),
+                false => each,
             };
-            if idle.is_known() && idle.usd < cost.idle.usd {
-                cost.idle = idle;
-            }
-            match most.is_known() {
-                true if most.usd > cost.most.usd => cost.most.usd = most.usd,
-                true => cost.most.spot |= most.spot,
-                false => cost.most.unknown.extend(most.unknown),
-            }
+            cost.idle.raise_to(each.clone().times(least));
+            cost.most.raise_to(each.times(most));
         }
         cost
     }
 }
 
-/// The least and the most nodes of a live pool. Its body says how many nodes it began with, and not how many it has.
-fn live_bounds(live: &Value, size: Option<u32>) -> Option<(u32, u32)> {
-    match (live["autoscaling"]["enabled"] == true, size) {
-        (false, Some(size)) => Some((size, size)),
-        (_, _) => node_bounds(live),
+/// The cost of a cluster with that of the pools that GKE creates in it, of machines that nobody has named yet.
+fn with_created_pools(cluster: Option<&Value>, cost: &Sum) -> Sum {
+    let mut most = cost.clone();
+    if cluster.is_some_and(|cluster| cluster["autoscaling"]["enableNodeAutoprovisioning"] == true) {
+        most.add(None, || "pools that GKE creates".to_owned());
     }
+    most
 }
 
-/// The number of nodes of a pool that is not autoscaled, as its body says; a live one says it by zone.
-fn fixed_size(pool: &Value) -> Option<u32> {
-    node_bounds(pool).filter(|(least, most)| least == most).map(|(least, _)| least)
+/// The least and the most nodes of a live pool. Its body says how many nodes it began with, and not how many it has: without the live
+/// size, only those of an autoscaled pool are known.
+fn live_bounds(live: &Value, size: Option<u32>) -> Option<(u32, u32)> {
+    match live["autoscaling"]["enabled"] == true {
+        true => node_bounds(live),
+        false => size.map(|size| (size, size)),
+    }
 }
 
 /// The least and the most that all nodes of a pool cost with an option, where every price is known.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::cli::Exit;
 use crate::cli::approval::{self, ApprovedBy, PlanApproval};
+use crate::cli::budget;
 use crate::cli::commands::plan::{PartOptions, PlanArgs, parallelism};
 use crate::cli::lock_holder;
 use crate::cli::plan_file;
@@ -185,6 +186,7 @@ pub(crate) async fn apply_linked(
 ) -> Result<Exit, Failure> {
     let plan = session.plan(&link, &options.plan_request(mode)).await?;
     reporter.plan(&plan, &View { sources: Some(session.sources()), next: Next::Nothing });
+    reporter.diagnostics(&budget::warnings(&plan), session.sources());
     if plan.has_nothing_to_do() {
         link.close().await?;
         return Ok(Exit::Done);

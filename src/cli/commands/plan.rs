@@ -202,6 +202,7 @@ pub fn plan(settings: &Settings, args: &Args) -> Exit {
             reporter.diagnostics(&refused, session.sources());
             return Ok(Exit::Refused);
         }
+        reporter.diagnostics(&budget::warnings(&plan), session.sources());
         let over = budget::refusals(&plan, &[]);
         if !over.is_empty() {
             reporter.diagnostics(&over, session.sources());

@@ -10,7 +10,7 @@ use kinds::cost::Billed;
 use model::address::Address;
 use model::prices::{Prices, Sum};
 use model::resource::{External, Identity, Target};
-use plan::{Bill, Change, Mode, Plan, Reason, SectionCost};
+use plan::{Action, Bill, Change, Mode, Plan, Reason, SectionCost};
 
 /// `Cost: $8.31/h as planned, $199 a day; $0.25/h idle, $15.69/h at maximum (…)`. Unknown prices are named, and never left out of a
 /// sum in silence.
@@ -62,68 +62,126 @@ pub fn asked(plan: &Plan) -> Option<String> {
 /// The line below an apply that did not do everything: what is there, or may be, and what it costs. A pool whose Pods did not
 /// start has fewer nodes, hence "up to".
 pub(super) fn runs_on(plan: &Plan, summary: &Summary, program: &str) -> Option<String> {
-    let outcome = |address: &Address| outcome_of(address, plan, summary);
-    let sections = plan.bill()?.sections.iter();
-    let left: Vec<(&Address, &Sum)> = sections
-        .map(|(address, cost)| (address, left_of(cost, outcome(address))))
-        .filter(|(_, sum)| !sum.is_zero())
+    let left: Vec<Left<'_>> = plan
+        .bill()?
+        .sections
+        .iter()
+        .map(|(address, cost)| Left::of(address, cost, &outcomes_of(address, plan, summary)))
+        .filter(|left| !left.sum.is_zero())
         .collect();
     if left.is_empty() {
         return None;
     }
-    let names: Vec<&str> = left.iter().map(|(address, _)| address.as_str()).collect();
-    let sum: Sum = left.iter().map(|(_, sum)| *sum).sum();
-    let line = format!(
-        "Still running: {}, for up to ${:.2}/h, {} a day; `{program} destroy` ends it",
-        names.join(", "),
-        sum.usd,
-        a_day(&sum)
-    );
+    let names: Vec<&str> = left.iter().map(|left| left.address.as_str()).collect();
+    let sum: Sum = left.iter().map(|left| &left.sum).sum();
+    let runs = if left.iter().all(|left| left.is_certain) { "Still running" } else { "May still run" };
+    let costs = match sum.is_known() {
+        true => format!("for up to {}", amount(&sum)),
+        false => format!("{} for what has a price", amount(&sum)),
+    };
+    let names = names.join(", ");
+    let line = format!("{runs}: {names}, {costs}, {} a day; `{program} destroy` ends it", a_day(&sum));
     Some(with_unknown(line, &sum.unknown))
 }
 
-/// Returns the outcome of a section's cluster or pool; `None` if the plan changes neither. The request for a cluster has its first pool.
-fn outcome_of<'s>(address: &Address, plan: &Plan, summary: &'s Summary) -> Option<&'s Outcome> {
-    let is_billed =
-        |change: &Change| matches!(change.identity, Identity::Cluster(_) | Identity::NodePool { .. });
-    let mut changes = plan.changes.iter();
-    let at = changes.position(|change| change.address == *address && is_billed(change))?;
-    let with_cluster = plan.changes.get(at)?.reasons.contains(&Reason::CreatedWithCluster);
+/// A change of a section's cluster or pool, and how it ended.
+type Ended<'s> = (&'s Change, Option<&'s Outcome>);
+
+/// Returns the changes of a section's cluster or pool with their outcomes; none if the plan changes neither. A pool that gets another
+/// name has two. The request for a cluster has its first pool.
+fn outcomes_of<'s>(address: &Address, plan: &'s Plan, summary: &'s Summary) -> Vec<Ended<'s>> {
     let is_cluster = |change: &Change| matches!(change.identity, Identity::Cluster(_));
-    let at = match with_cluster {
-        true => plan.changes.iter().position(is_cluster)?,
-        false => at,
+    let is_billed =
+        |change: &Change| is_cluster(change) || matches!(change.identity, Identity::NodePool { .. });
+    let cluster = plan.changes.iter().position(is_cluster);
+    let outcome = |at: usize, change: &Change| {
+        let with_cluster = change.reasons.contains(&Reason::CreatedWithCluster);
+        let at = if with_cluster { cluster? } else { at };
+        summary.outcomes.iter().find(|(place, ..)| *place == at).map(|(_, outcome, _)| outcome)
     };
-    summary.outcomes.iter().find(|(place, ..)| *place == at).map(|(_, outcome, _)| outcome)
+    let all = plan.changes.iter().enumerate();
+    let own = all.filter(|(_, change)| change.address == *address && is_billed(change));
+    own.map(|(at, change)| (change, outcome(at, change))).collect()
+}
+
+/// A section of which something is there after an apply, or may be.
+struct Left<'c> {
+    address: &'c Address,
+    sum: Sum,
+    /// False if nobody knows that all of it is there.
+    is_certain: bool,
+}
+
+impl<'c> Left<'c> {
+    fn of(address: &'c Address, cost: &SectionCost, ended: &[Ended<'_>]) -> Self {
+        let sum = match ended {
+            [] => cost.after.clone(),
+            [(_, outcome)] => left_of(cost, *outcome),
+            several => left_of_both(cost, several),
+        };
+        Self { address, sum, is_certain: ended.iter().all(is_certain) }
+    }
+}
+
+/// Returns false for what may not be there: a creation that was refused or got no answer, and a deletion that got none.
+fn is_certain((change, outcome): &Ended<'_>) -> bool {
+    match outcome {
+        Some(Outcome::Failed { .. } | Outcome::Queued { .. }) => !change.action.creates(),
+        Some(Outcome::InDoubt { .. }) => !change.action.creates() && change.action != Action::Delete,
+        None
+        | Some(
+            Outcome::Done
+            | Outcome::TimedOut { .. }
+            | Outcome::NotStarted
+            | Outcome::Skipped { .. }
+            | Outcome::Waits { .. },
+        ) => true,
+    }
+}
+
+/// Returns true if a change has not begun, so that all is as before.
+fn has_not_begun(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::NotStarted | Outcome::Skipped { .. } | Outcome::Waits { .. })
 }
 
 /// Returns the cost of a section after its change has ended, or has not begun.
-fn left_of<'c>(cost: &'c SectionCost, outcome: Option<&Outcome>) -> &'c Sum {
-    match outcome {
-        None | Some(Outcome::Done) => &cost.after,
-        Some(Outcome::NotStarted | Outcome::Skipped { .. } | Outcome::Waits { .. }) => &cost.before,
-        Some(
-            Outcome::Failed { .. }
-            | Outcome::TimedOut { .. }
-            | Outcome::Queued { .. }
-            | Outcome::InDoubt { .. },
-        ) => match cost.after.is_zero() || cost.before.usd > cost.after.usd {
-            true => &cost.before,
-            false => &cost.after,
-        },
+fn left_of(cost: &SectionCost, outcome: Option<&Outcome>) -> Sum {
+    let is_done = outcome.is_none_or(|outcome| *outcome == Outcome::Done);
+    let may_be_as_before = cost.after.is_zero() || cost.before.usd > cost.after.usd;
+    match !is_done && (may_be_as_before || outcome.is_some_and(has_not_begun)) {
+        true => cost.before.clone(),
+        false => cost.after.clone(),
     }
+}
+
+/// Returns the cost of a section whose pool gets another name: of the old one unless it is gone, and of the new one once it has begun.
+fn left_of_both(cost: &SectionCost, ended: &[Ended<'_>]) -> Sum {
+    let is_old = |(change, _): &&Ended<'_>| matches!(change.action, Action::Delete | Action::Forget);
+    let is_done = |outcome: Option<&Outcome>| outcome.is_none_or(|outcome| *outcome == Outcome::Done);
+    let old = ended.iter().filter(is_old).any(|(_, outcome)| !is_done(*outcome));
+    let new = ended.iter().filter(|one| !is_old(one)).any(|(_, outcome)| !outcome.is_some_and(has_not_begun));
+    [(old, &cost.before), (new, &cost.after)]
+        .into_iter()
+        .filter(|(is_left, _)| *is_left)
+        .map(|(_, sum)| sum)
+        .sum()
 }
 
 /// `$8.31/h`, `at least $8.31/h`.
 pub fn amount(sum: &Sum) -> String {
-    let least = if sum.is_known() { "" } else { "at least " };
-    format!("{least}${:.2}/h", sum.usd)
+    format!("{}${:.2}/h", least(sum), sum.usd)
 }
 
-/// `$199`, `$6.00`: the cost of 24 hours.
+/// `$199`, `at least $6.00`: the cost of 24 hours.
 fn a_day(sum: &Sum) -> String {
     let day = sum.usd * 24.0;
-    if day < 10.0 { format!("${day:.2}") } else { format!("${day:.0}") }
+    let least = least(sum);
+    if day < 10.0 { format!("{least}${day:.2}") } else { format!("{least}${day:.0}") }
+}
+
+/// The word before an amount of which a part is unknown.
+fn least(sum: &Sum) -> &'static str {
+    if sum.is_known() { "" } else { "at least " }
 }
 
 fn with_unknown(known: String, unknown: &BTreeSet<String>) -> String {

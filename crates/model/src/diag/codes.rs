@@ -275,7 +275,7 @@ codes! {
 
     SectionNeedsSection "DI0202" "a section needs another section"
     "Node pools belong to a GKE cluster and a GKE cluster to a project: `[node_pool.NAME]` needs \
-     `[cluster]`, both need `[gke]`, and `install = \"daemonset\"` or a check with `pool` needs node pools. \
+     `[cluster]`, both and `[budget]` need `[gke]`, and `install = \"daemonset\"` or a check with `pool` needs node pools. \
      Add the missing section, or remove this one."
 
     UnknownPool "DI0203" "unknown node pool"
@@ -940,7 +940,8 @@ codes! {
     OverBudget "DI0348" "the stack costs more than its budget"
     "`[budget]` of the stack file, or `--budget` of the command, limits what the stack may cost: `max_per_hour` with autoscaled \
      pools at their maximum, `idle_per_day` with them at their minimum. The plan exceeds a limit, or contains something without a \
-     known price, which the message names. Nothing was done. `--allow budget` exceeds the budget for one apply."
+     known price, which the message names. Nothing was done. `--allow budget` exceeds the budget for one apply. It is a warning where \
+     the plan changes nothing, or where the stack costs no more after it than now."
     => "[budget]\nmax_per_hour = 20\nidle_per_day = 8"
 
     GpuPoolFirst "DI0351" "the first pool has GPUs"

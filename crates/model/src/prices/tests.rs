@@ -23,8 +23,8 @@ fn forty_prices_of_three_regions_are_those_of_the_source() {
         count += 1;
         let wrong = match what {
             "machine" => {
-                is_far(prices.machine(name, region, Capacity::OnDemand), row[3])
-                    || is_far(prices.machine(name, region, Capacity::Spot), row[4])
+                is_far(prices.machine(name, region, PriceModel::OnDemand), row[3])
+                    || is_far(prices.machine(name, region, PriceModel::Spot), row[4])
             }
             // A GiB for a month.
             _ => is_far(prices.disk(name, 1, region).map(|hour| hour * HOURS_OF_A_MONTH), row[3]),
@@ -45,7 +45,7 @@ fn the_list_has_the_regions_of_the_world_and_its_date() {
     assert!(include_str!("../../../../schemas/gcp-prices.tsv").len() < 64 * 1024, "it is in every binary");
     let mut without_machines = 0;
     for region in prices.regions() {
-        if prices.machine("e2-standard-4", region, Capacity::OnDemand).is_none() {
+        if prices.machine("e2-standard-4", region, PriceModel::OnDemand).is_none() {
             without_machines += 1;
             continue;
         }
@@ -55,7 +55,7 @@ fn the_list_has_the_regions_of_the_world_and_its_date() {
             assert!(price.is_some_and(|price| price > 0.003), "{disk} in {region}: {price:?}");
         }
         for machine in ["e2-standard-4", "n1-standard-4", "n2-standard-8"] {
-            let each = [Capacity::OnDemand, Capacity::Spot].map(|it| prices.machine(machine, region, it));
+            let each = [PriceModel::OnDemand, PriceModel::Spot].map(|it| prices.machine(machine, region, it));
             // New regions lack the oldest series.
             let is_sold = machine == "e2-standard-4" || each[0].is_some();
             assert!(!is_sold || each[0] > each[1] && each[1].is_some(), "{machine} in {region}: {each:?}");
@@ -90,7 +90,7 @@ fn prices_are_looked_up_by_name_and_by_family() {
                 gpu\tnvidia-tesla-t4\t0.35\ndisk\tpd-balanced\t0.073\nfee\tcluster\t0.2\t0.1\n";
     let prices = Prices::parse(text).unwrap();
     let find = |name: &str, region: &str| {
-        [Capacity::OnDemand, Capacity::Spot]
+        [PriceModel::OnDemand, PriceModel::Spot]
             .map(|capacity| prices.machine(name, region, capacity).map(|price| format!("{price:.2}")))
     };
     let some = |text: &str| Some(text.to_owned());
@@ -103,7 +103,7 @@ fn prices_are_looked_up_by_name_and_by_family() {
     assert_eq!(find("e2-standard-8", "b"), [None, None]);
     assert_eq!(find("a2-highgpu-2g", "b"), [some("7.00"), None]);
     assert_eq!(find("n1-standard-4", "a"), [None, None]);
-    assert_eq!(prices.gpu("nvidia-tesla-t4", "a", Capacity::OnDemand), Some(0.35));
+    assert_eq!(prices.gpu("nvidia-tesla-t4", "a", PriceModel::OnDemand), Some(0.35));
     assert_eq!(prices.disk("pd-balanced", 100, "a").map(|price| format!("{price:.4}")), some("0.0100"));
     assert_eq!((prices.fee("a"), prices.fee("c"), prices.is_list()), (Some(0.2), None, false));
     let again: Prices = serde_json::from_str(&serde_json::to_string(&prices).unwrap()).unwrap();

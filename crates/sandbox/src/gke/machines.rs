@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::errors::Refusal;
 use crate::kube::object::text;
-use model::catalog::{self, Attach, Capacity, Machine};
+use model::catalog::{self, Attach, Machine, PriceModel};
 
 /// Families of machine types that Compute Engine has; the catalog lists single types only where GPUs are.
 const FAMILIES: &[&str] = &[
@@ -25,7 +25,7 @@ pub(super) fn takes_hyperdisk_only(machine: &str) -> bool {
 
 /// The quota metric of an accelerator type, `NVIDIA_T4_GPUS`.
 pub(super) fn quota_metric(accelerator: &str, preemptible: bool) -> Option<String> {
-    catalog::quota_metric(accelerator, if preemptible { Capacity::Spot } else { Capacity::OnDemand })
+    catalog::quota_metric(accelerator, if preemptible { PriceModel::Spot } else { PriceModel::OnDemand })
 }
 
 /// Returns true if the name is that of a known machine type, or its family is known.

@@ -13,7 +13,7 @@ use super::places;
 use super::settings::Quota;
 use super::state::{Cluster, Gke};
 use crate::kube::object::text;
-use model::catalog::{self, Capacity};
+use model::catalog::{self, PriceModel};
 
 /// Where a quota holds.
 #[derive(Clone, Copy)]
@@ -90,7 +90,7 @@ fn takes(body: &Value) -> Vec<(String, u64)> {
     }
     let machine = text(config, "/machineType");
     if let Some(vcpus) = catalog::machine(machine).and_then(|machine| machine.vcpus) {
-        let capacity = if spot { Capacity::Spot } else { Capacity::OnDemand };
+        let capacity = if spot { PriceModel::Spot } else { PriceModel::OnDemand };
         let metrics = catalog::cpu_quota(machine, capacity).into_iter().chain([catalog::GLOBAL_CPU_QUOTA]);
         taken.extend(metrics.map(|metric| (metric.to_owned(), u64::from(vcpus))));
     }

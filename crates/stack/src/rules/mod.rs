@@ -57,6 +57,7 @@ type Rule = fn(&mut Context<'_>);
 const RULES: &[Rule] = &[
     sections::one_target,
     sections::sections_have_what_they_need,
+    sections::budget_limits_something,
     slurm::terms_are_sound,
     hosts::sections_fit_the_host,
     hosts::keys_fit_the_host,

@@ -99,6 +99,24 @@ pub(crate) fn sections_have_what_they_need(context: &mut Context<'_>) {
     }
 }
 
+/// Checks that a budget limits something.
+pub(crate) fn budget_limits_something(context: &mut Context<'_>) {
+    let stack = context.stack;
+    let budget = FieldPath::keys(["budget"]);
+    let elsewhere = targets(stack).iter().any(|(name, there)| *there && *name != "gke");
+    if stack.budget.is_none()
+        || stack.gke.is_some()
+        || !elsewhere
+        || context.is_doubtful(&FieldPath::keys(["gke"]))
+    {
+        return;
+    }
+    let finding = Diagnostic::error(Code::SectionNeedsSection, "`[budget]` needs `[gke]`");
+    let gone = context.gone(&FieldPath::keys(["gke"]));
+    let help = "remove it: only what a stack creates on Google Cloud has a price";
+    context.say(finding.at_value(budget, "limits nothing").with(gone).help(help));
+}
+
 fn top_is(path: &FieldPath, section: &str) -> bool {
     FieldPath::keys([section]).contains(path)
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::fields::{DISK_SIZE_GB, default_disk};
 use crate::cost::Node;
 use crate::json::{self, number, text};
-use model::catalog::Capacity;
+use model::catalog::PriceModel;
 
 /// Reads what is billed of a node from the body of its pool, desired or live.
 pub fn billed_node(pool: &Value) -> Node {
@@ -17,7 +17,7 @@ pub fn billed_node(pool: &Value) -> Node {
     Node {
         machine: machine.to_owned(),
         gpus: gpus(&config["accelerators"][0]),
-        capacity: if is_spot { Capacity::Spot } else { Capacity::OnDemand },
+        capacity: if is_spot { PriceModel::Spot } else { PriceModel::OnDemand },
         disk: if disk.is_empty() { default_disk(machine) } else { disk }.to_owned(),
         disk_gib: count(&config["diskSizeGb"]).or_else(|| count(&boot["sizeGb"])).unwrap_or(DISK_SIZE_GB),
         ssds: ssds(config),

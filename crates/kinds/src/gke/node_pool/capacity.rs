@@ -106,9 +106,9 @@ impl NodeRequirements {
             let (kind, count) =
                 (text(&gpu["acceleratorType"]), number(&gpu["acceleratorCount"]).unwrap_or(1));
             let certain = purchase == Purchase::OnDemand;
-            match catalog::quota_metric(kind, catalog::Capacity::OnDemand) {
+            match catalog::quota_metric(kind, catalog::PriceModel::OnDemand) {
                 Some(quota) => {
-                    let of_spot = catalog::quota_metric(kind, catalog::Capacity::Spot);
+                    let of_spot = catalog::quota_metric(kind, catalog::PriceModel::Spot);
                     self.takes(&quota, of_spot.filter(|_| purchase == Purchase::Spot), count, certain);
                 }
                 None => self.unreported_quotas.push(format!("the quota of {kind}")),
@@ -126,9 +126,9 @@ impl NodeRequirements {
             self.unreported_quotas.push(format!("the vCPUs of {machine}"));
             return;
         };
-        match catalog::cpu_quota(&machine, catalog::Capacity::OnDemand) {
+        match catalog::cpu_quota(&machine, catalog::PriceModel::OnDemand) {
             Some(quota) => {
-                let of_spot = catalog::cpu_quota(&machine, catalog::Capacity::Spot).filter(|_| spot);
+                let of_spot = catalog::cpu_quota(&machine, catalog::PriceModel::Spot).filter(|_| spot);
                 // Which quota E2 counts against is from memory.
                 let certain = purchase == Purchase::OnDemand && !machine.starts_with("e2-");
                 self.takes(quota, of_spot.map(str::to_owned), vcpus, certain);

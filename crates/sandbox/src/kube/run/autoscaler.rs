@@ -15,7 +15,7 @@ use super::market::Market;
 use super::nodes::{self, node_object};
 use super::round::{PoolView, Run};
 use super::scheduler::{Hosts, asks, surroundings, surroundings_of};
-use model::catalog::{self, Capacity};
+use model::catalog::{self, PriceModel};
 use model::prices::Prices;
 
 /// Nodes to be added, by pool, and by zone where it matters in which.
@@ -283,7 +283,7 @@ fn price(view: &PoolView) -> f64 {
         let count = count.as_u64().or_else(|| count.as_str()?.parse().ok());
         count.and_then(|count| u32::try_from(count).ok()).unwrap_or(0)
     });
-    let capacity = if config["spot"] == true { Capacity::Spot } else { Capacity::OnDemand };
+    let capacity = if config["spot"] == true { PriceModel::Spot } else { PriceModel::OnDemand };
     let machine = text(config, "/machineType");
     let comes_with = catalog::machine(machine).is_some_and(|machine| machine.accelerator.is_some());
     let attached = kind.filter(|_| count > 0 && !comes_with);
