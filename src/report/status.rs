@@ -379,7 +379,7 @@ mod tests {
             \x20          2 pods (w-1, w-2): unschedulable: no GPUs.\n\
             \x20 absent   check.c\n\
             \n1 of 4 are ready, 1 does not exist.\n\
-            Running cost: at least $1.10/h, $26 a day (list prices of us-central1,\n\
+            Running cost: at least $1.10/h, at least $26 a day (list prices of us-central1,\n\
             2026-07-30, with boot disks, without traffic); price unknown: a9-giga\n";
         assert_eq!(text, expected);
         let json = status.json();
