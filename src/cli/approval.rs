@@ -20,7 +20,7 @@ pub fn parse(text: &str) -> Result<Approval, String> {
     let form =
         "it is `budget`, or has the form replace:ADDRESS, delete:ADDRESS, take:ADDRESS or update:ADDRESS";
     let (verb, address) = text.split_once(':').ok_or(form)?;
-    let verb = ApprovalVerb::ALL.into_iter().find(|known| known.as_str() == verb).ok_or(form)?;
+    let verb = ApprovalVerb::OF_CHANGES.into_iter().find(|known| known.as_str() == verb).ok_or(form)?;
     if address.is_empty() {
         Err(form.to_owned())
     } else {

@@ -45,7 +45,10 @@ pub fn addresses() -> ArgValueCompleter {
 /// Offers what `--allow` takes.
 pub fn approvals() -> ArgValueCompleter {
     ArgValueCompleter::new(|typed: &OsStr| {
-        ApprovalVerb::ALL.iter().flat_map(|verb| sections(typed, &format!("{}:", verb.as_str()))).collect()
+        ApprovalVerb::OF_CHANGES
+            .iter()
+            .flat_map(|verb| sections(typed, &format!("{}:", verb.as_str())))
+            .collect()
     })
 }
 

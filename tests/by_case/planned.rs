@@ -86,7 +86,7 @@ fn read_with(path: &Path, place: &FieldPath, number: u32) -> (Lowered, Sources) 
 
 fn approval(text: &str) -> Approval {
     let (verb, address) = text.split_once(':').unwrap();
-    let verb = ApprovalVerb::ALL.into_iter().find(|known| known.as_str() == verb).unwrap();
+    let verb = ApprovalVerb::OF_CHANGES.into_iter().find(|known| known.as_str() == verb).unwrap();
     Approval { verb, address: Address::new(address) }
 }
 

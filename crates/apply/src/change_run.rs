@@ -132,6 +132,11 @@ impl<'a> ChangeRun<'a> {
         }
     }
 
+    /// Returns the resource of the change as the stack wants it.
+    pub(crate) fn desired(&self) -> Option<&'a Resource> {
+        self.shared.desired.iter().find(|resource| resource.address == self.change.address)
+    }
+
     /// Runs the change to its end.
     pub async fn finish(mut self) -> ChangeEnd {
         let change = self.change;

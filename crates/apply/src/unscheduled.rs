@@ -9,17 +9,17 @@ use tokio::time::Instant;
 use crate::Outcome;
 use crate::change_run::ChangeRun;
 use crate::failure::{brief, failed};
-use crate::waited_pods::{selected_pool, unscheduled};
 use kinds::dask::why::part_of;
 use kinds::gke::node_pool::allocatable_gpus;
-use kinds::kubernetes::object::condition;
+use kinds::kubernetes::object::is_ready;
 use kinds::kubernetes::pod_state::PodState;
 use kinds::kubernetes::why::{self, Cause, Outlook, PodContext, Pool};
+use kinds::pod::selected_pool;
 use kinds::scope::POOL_LABEL;
-use live::{Request, probe};
+use live::Request;
 use model::address::FieldPath;
 use model::diag::Code;
-use model::resource::{Action, Api, Await, Progress, Query, Readiness, Until};
+use model::resource::{Action, Api, Await, Progress, Readiness, Until};
 
 /// How long no node may come before a wait ends. The autoscaler looks every 10 s and tries the other zones of a pool within a
 /// minute; after a failure in all of them it backs off for 5 minutes or more, and a shortage of GPUs lasts for hours. Source:
@@ -73,7 +73,7 @@ impl ChangeRun<'_> {
             known.blocked = None;
             return Ok(Readiness::Progressing(progress));
         };
-        if matches!(found.cause.outlook, Outlook::NoMachines | Outlook::NoNode) {
+        if matches!(found.cause.outlook, Outlook::NoMachines | Outlook::NoNode | Outlook::PoolIsFull) {
             known.blocked.get_or_insert_with(Instant::now);
         } else {
             known.blocked = None;
@@ -103,16 +103,16 @@ impl ChangeRun<'_> {
     async fn look_at_pods(&mut self, is_first: bool) -> Option<PodCause> {
         // Most pods that a look at their owner has not read get a node at once.
         if !is_first && let Some(query) = &self.pods.query {
-            let found = probe(self.shared.api, query).await.unwrap_or_default();
-            self.pods.unscheduled = unscheduled(found["items"].as_array().into_iter().flatten());
+            let list = self.list(&query.path).await;
+            self.pods.read(&list);
         }
         let mut coming = None;
         for pod in &self.pods.unscheduled {
             let Some(cause) = self.cause_of(pod).await else { continue };
-            let found = PodCause { cause, pool: selected_pool(pod).map(str::to_owned) };
+            let found = PodCause { cause, pool: selected_pool(&pod["spec"]).map(str::to_owned) };
             match found.cause.outlook {
-                Outlook::NoMachines | Outlook::NoNode => return Some(found),
-                Outlook::NodeIsComing => coming = coming.or(Some(found)),
+                Outlook::NoMachines | Outlook::NoNode | Outlook::PoolIsFull => return Some(found),
+                Outlook::NodeIsComing | Outlook::RoomIsComing => coming = coming.or(Some(found)),
                 Outlook::Unknown => {}
             }
         }
@@ -122,7 +122,7 @@ impl ChangeRun<'_> {
     /// Returns the cause for a pod. `None` for one that selects a pool which is not of the stack, or whose nodes are requested: requests
     /// bring their nodes, and machines of flex-start may take days.
     async fn cause_of(&self, pod: &Value) -> Option<Cause> {
-        let pool = match selected_pool(pod) {
+        let pool = match selected_pool(&pod["spec"]) {
             Some(name) => Some(self.pool(name).await?),
             None => None,
         };
@@ -133,7 +133,7 @@ impl ChangeRun<'_> {
             return None;
         }
         let events = self.events_of(pod).await;
-        let resource = self.shared.desired.iter().find(|one| one.address == self.change.address)?;
+        let resource = self.desired()?;
         let part = part_of(resource, pod);
         // An apply may take hours, and no longer has the texts of its stack: fields are named by their paths.
         let position = |key: &str| part.key(key).to_string();
@@ -149,10 +149,9 @@ impl ChangeRun<'_> {
             workers_address: None,
         };
         let cause = why::of_pod(pod, &context)?;
-        if cause.code != FULL {
+        if cause.outlook != Outlook::PoolIsFull {
             return Some(cause);
         }
-        // The autoscaler names every pool at its largest size, also those that the pod does not select.
         let pool = pools.first()?;
         let nodes = self.nodes_of(&pool.name).await;
         if pool.most.is_none_or(|most| (nodes.len() as u64) < most) {
@@ -161,15 +160,22 @@ impl ChangeRun<'_> {
         // Its own pods end, or its nodes are about to be there: then there is room.
         let ends = (self.shared.kinds)(resource.kind).runs_to_completion;
         let needs_gpus = !pool.live["config"]["accelerators"][0].is_null();
-        let is_usable = |node: &Value| is_ready(node) && !(needs_gpus && allocatable_gpus(node) == 0);
-        let outlook =
-            if ends || !nodes.iter().all(is_usable) { Outlook::NodeIsComing } else { Outlook::NoNode };
-        Some(Cause { outlook, ..cause })
+        let is_usable = |node: &Value| {
+            is_ready(node)
+                && node["spec"]["unschedulable"] != true
+                && !(needs_gpus && allocatable_gpus(node) == 0)
+        };
+        if ends || !nodes.iter().all(is_usable) {
+            return Some(Cause { outlook: Outlook::RoomIsComing, ..cause });
+        }
+        Some(cause)
     }
 
     /// Returns true if pods on the nodes of a full pool are about to go: they are deleted, or belong to a job or a check.
     async fn gets_room(&self, found: &PodCause) -> bool {
-        let Some(pool) = found.pool.as_deref().filter(|_| found.cause.code == FULL) else { return false };
+        let Some(pool) = found.pool.as_deref().filter(|_| found.cause.outlook == Outlook::PoolIsFull) else {
+            return false;
+        };
         let nodes = self.nodes_of(pool).await;
         let names: Vec<&str> = nodes.iter().filter_map(|node| node["metadata"]["name"].as_str()).collect();
         let pods = self.list("/api/v1/pods?fieldSelector=status.phase%3DRunning").await;
@@ -187,7 +193,7 @@ impl ChangeRun<'_> {
         let scaled = ((self.shared.kinds)(resource.kind).scale_target)(resource, all)?;
         let pool = Pool::of(resource, &scaled, &|path: &FieldPath| path.to_string())?;
         let path = format!("/v1/{}", self.shared.cluster?.pool_path(name));
-        let live = probe(self.shared.api, &Query { api: Api::Gke, path }).await.ok()?;
+        let live = self.shared.api.send(Request::get(Api::Gke, path)).await.ok()?;
         Some(Pool { live, ..pool })
     }
 
@@ -213,21 +219,15 @@ impl ChangeRun<'_> {
     }
 }
 
-/// The code of the cause that a pool has its largest size.
-const FULL: &str = "most";
-
-fn is_ready(node: &Value) -> bool {
-    let ready = condition(node, "Ready").is_some_and(|ready| ready["status"] == "True");
-    ready && node["spec"]["unschedulable"] != true
-}
-
 /// `waiting for a node: the autoscaler is adding one to node_pool.workers (usually 2–10 min with GPUs)`.
 fn line(cause: &Cause) -> String {
     match cause.outlook {
-        Outlook::NodeIsComing if cause.code != FULL => format!("{} ({USUAL})", cause.what),
-        Outlook::NodeIsComing | Outlook::NoMachines | Outlook::NoNode | Outlook::Unknown => {
-            cause.what.clone()
-        }
+        Outlook::NodeIsComing => format!("{} ({USUAL})", cause.what),
+        Outlook::RoomIsComing
+        | Outlook::NoMachines
+        | Outlook::NoNode
+        | Outlook::PoolIsFull
+        | Outlook::Unknown => cause.what.clone(),
     }
 }
 

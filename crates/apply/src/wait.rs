@@ -18,7 +18,7 @@ use kinds::kind::{Part, Queries, QueryResults};
 use kinds::kubernetes::flex_start;
 use live::{ApiError, ErrorClass, Request, probe, served_kinds};
 use model::diag::Code;
-use model::resource::{Action, Api, Await, Identity, ObjectId, Query, Readiness, Resource, Until};
+use model::resource::{Action, Api, Await, Identity, ObjectId, Query, Readiness, Until};
 
 /// The first pause between two reads. Each later pause is longer by [`FACTOR`], up to [`LONGEST`].
 const FIRST: Duration = Duration::from_millis(100);
@@ -199,11 +199,6 @@ impl<'a> ChangeRun<'a> {
         }
     }
 
-    /// Returns the resource of the change as the stack wants it.
-    fn desired(&self) -> Option<&'a Resource> {
-        self.shared.desired.iter().find(|resource| resource.address == self.change.address)
-    }
-
     /// Returns the readiness from the known object, or else reads the object.
     async fn read_readiness(
         &mut self,
@@ -225,7 +220,7 @@ impl<'a> ChangeRun<'a> {
             }),
             Known::Present(live) => {
                 let found = QueryResults::of([(Part::Itself, &*live)]);
-                self.pods = WaitedPods::of(self.desired(), &found);
+                self.pods = WaitedPods::of(|| self.desired(), &found);
                 Ok(flex_start::mark_queued(kind.readiness(wait, &found), &found, &self.shared.flex))
             }
             // That it is gone is said by the server, and not by what was not told.
@@ -235,7 +230,7 @@ impl<'a> ChangeRun<'a> {
             Known::Deleted | Known::Unknown => self.read_all(&queries).await.map(|found| {
                 found.iter().for_each(|live| tracker.record(live));
                 let answers = QueryResults::answers(&queries, &found);
-                self.pods = WaitedPods::of(self.desired(), &answers);
+                self.pods = WaitedPods::of(|| self.desired(), &answers);
                 flex_start::mark_queued(kind.readiness(wait, &answers), &answers, &self.shared.flex)
             }),
         };

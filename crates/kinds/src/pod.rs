@@ -14,6 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use crate::json::number;
+use crate::scope::POOL_LABEL;
 use model::address::FieldPath;
 use model::schema::{self, Schema};
 
@@ -21,6 +22,11 @@ use model::schema::{self, Schema};
 pub fn gpus(spec: &Value) -> u64 {
     let containers = spec["containers"].as_array().into_iter().flatten();
     containers.filter_map(|container| number(&container["resources"]["limits"]["nvidia.com/gpu"])).sum()
+}
+
+/// Returns the name of the node pool that a PodSpec selects.
+pub fn selected_pool(spec: &Value) -> Option<&str> {
+    spec["nodeSelector"][POOL_LABEL].as_str()
 }
 
 /// A PodSpec, or the parts of one that are to differ. In the file it may be the name of a YAML file; when a stack

@@ -230,8 +230,8 @@ pub enum ApprovalVerb {
 }
 
 impl ApprovalVerb {
-    /// Those of a resource, each with an address.
-    pub const ALL: [Self; 4] = [Self::Replace, Self::Delete, Self::Adopt, Self::Update];
+    /// The verbs that approve a change of a resource, by its address.
+    pub const OF_CHANGES: [Self; 4] = [Self::Replace, Self::Delete, Self::Adopt, Self::Update];
 
     /// Returns the verb as `--allow` takes it.
     pub fn as_str(self) -> &'static str {

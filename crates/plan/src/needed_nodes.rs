@@ -41,10 +41,16 @@ const WORKLOADS: [&str; 8] =
 
 /// Returns the nodes of each autoscaled pool once all Pods of the stack have a place. Empty where nothing that makes Pods changes.
 pub(crate) fn needed_nodes(inputs: &Inputs<'_>, changes: &ChangesByIdentity<'_>, region: &str) -> NodeCounts {
-    let pods = StackPods::of(inputs, changes);
-    let Some(pools_after) = PoolEstimates::of(inputs, changes, region).filter(|_| pods.change) else {
+    let acts =
+        |(identity, change): (&&Identity, &&Change)| change.action != Action::Keep && makes_pods(identity);
+    // Most plans change nothing, and pay for no reading of Pods.
+    if !changes.iter().any(acts) {
+        return NodeCounts(BTreeMap::new());
+    }
+    let Some(pools_after) = PoolEstimates::of(inputs, changes, region) else {
         return NodeCounts(BTreeMap::new());
     };
+    let pods = StackPods::of(inputs, changes);
     // Checks run before the workloads, and their nodes stay for these.
     let (first, then) = (pools_after.nodes_needed(&pods.checks), pools_after.nodes_needed(&pods.workloads));
     let most = |(pool, nodes): (String, u32)| {
@@ -59,41 +65,29 @@ pub(crate) fn needed_nodes(inputs: &Inputs<'_>, changes: &ChangesByIdentity<'_>,
 struct StackPods {
     checks: Vec<PodRequirements>,
     workloads: Vec<PodRequirements>,
-    /// True if the plan changes something that makes Pods.
-    change: bool,
 }
 
 impl StackPods {
     fn of(inputs: &Inputs<'_>, changes: &ChangesByIdentity<'_>) -> Self {
         let mut pods = Self::default();
         let stopped = &inputs.stop_state.stopped;
-        for resource in inputs.desired.iter().filter(|resource| makes_pods(resource)) {
-            let action = changes.get(&resource.identity).map(|change| change.action);
-            let live = inputs.world.find(&resource.identity);
-            let acts = action.is_some_and(|action| !matches!(action, Action::Keep));
-            pods.change |= acts;
+        for resource in inputs.desired.iter().filter(|resource| makes_pods(&resource.identity)) {
+            let acts = changes.get(&resource.identity).is_some_and(|change| change.action != Action::Keep);
             // What has run to its end, and what is stopped or left out, has no Pods.
-            if stopped.contains_key(&resource.identity) || !acts && live.is_none_or(is_finished) {
+            let is_over = || inputs.world.find(&resource.identity).is_none_or(is_finished);
+            if stopped.contains_key(&resource.identity) || !acts && is_over() {
                 continue;
             }
             let list = if resource.kind == KindId::Check { &mut pods.checks } else { &mut pods.workloads };
             list.extend(pods_of(resource, inputs.world));
         }
-        let deleted = changes.iter().any(|(identity, change)| {
-            change.action == Action::Delete && identity.object().is_some_and(|id| is_workload(&id.gvk.kind))
-        });
-        pods.change |= deleted;
         pods
     }
 }
 
-fn is_workload(kind: &str) -> bool {
-    WORKLOADS.contains(&kind)
-}
-
-fn makes_pods(resource: &Resource) -> bool {
-    match &resource.identity {
-        Identity::Object(id) => is_workload(&id.gvk.kind),
+fn makes_pods(identity: &Identity) -> bool {
+    match identity {
+        Identity::Object(id) => WORKLOADS.contains(&id.gvk.kind.as_str()),
         Identity::Check(_) => true,
         Identity::Cluster(_) | Identity::NodePool { .. } => false,
     }

@@ -139,6 +139,11 @@ fn is_certain((change, outcome): &Ended<'_>) -> bool {
     }
 }
 
+/// Returns true if a change was done, or there was none.
+fn is_done(outcome: Option<&Outcome>) -> bool {
+    outcome.is_none_or(|outcome| *outcome == Outcome::Done)
+}
+
 /// Returns true if a change has not begun, so that all is as before.
 fn has_not_begun(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::NotStarted | Outcome::Skipped { .. } | Outcome::Waits { .. })
@@ -146,9 +151,8 @@ fn has_not_begun(outcome: &Outcome) -> bool {
 
 /// Returns the cost of a section after its change has ended, or has not begun.
 fn left_of(cost: &SectionCost, outcome: Option<&Outcome>) -> Sum {
-    let is_done = outcome.is_none_or(|outcome| *outcome == Outcome::Done);
     let may_be_as_before = cost.after.is_zero() || cost.before.usd > cost.after.usd;
-    match !is_done && (may_be_as_before || outcome.is_some_and(has_not_begun)) {
+    match !is_done(outcome) && (may_be_as_before || outcome.is_some_and(has_not_begun)) {
         true => cost.before.clone(),
         false => cost.after.clone(),
     }
@@ -157,7 +161,6 @@ fn left_of(cost: &SectionCost, outcome: Option<&Outcome>) -> Sum {
 /// Returns the cost of a section whose pool gets another name: of the old one unless it is gone, and of the new one once it has begun.
 fn left_of_both(cost: &SectionCost, ended: &[Ended<'_>]) -> Sum {
     let is_old = |(change, _): &&Ended<'_>| matches!(change.action, Action::Delete | Action::Forget);
-    let is_done = |outcome: Option<&Outcome>| outcome.is_none_or(|outcome| *outcome == Outcome::Done);
     let old = ended.iter().filter(is_old).any(|(_, outcome)| !is_done(*outcome));
     let new = ended.iter().filter(|one| !is_old(one)).any(|(_, outcome)| !outcome.is_some_and(has_not_begun));
     [(old, &cost.before), (new, &cost.after)]
@@ -191,8 +194,10 @@ fn with_unknown(known: String, unknown: &BTreeSet<String>) -> String {
 
 /// `list prices of us-central1, 2026-07-30`.
 fn list_of(region: &str, date: &str, is_list: bool) -> String {
-    let prices = if is_list { "list prices" } else { "prices of the given file" };
-    format!("{prices} of {region}, {date}").replace("file of", "file for")
+    match is_list {
+        true => format!("list prices of {region}, {date}"),
+        false => format!("prices of the given file for {region}, {date}"),
+    }
 }
 
 fn snapshot(date: &str) -> String {

@@ -1,10 +1,8 @@
-//! What is stopped waits: until it is started, an edit of it makes nothing, changes no pool and asks for no approval. Started,
-//! all of it is as the file says.
+//! Stopped sections wait: until they are started, an edit of them creates nothing, changes no pool and needs no approval. Once
+//! started, they are as the file says.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
-use model::resource::Identity;
 use plan::Mode;
 use proptest::prelude::*;
 use sandbox::Stockout;
@@ -13,10 +11,10 @@ use serde_json::Value;
 use super::cases::check;
 use super::keys::Keys;
 use super::laws::{self, Tally};
-use super::player::{Done, Player, paused};
+use super::player::{Player, paused};
 use super::script::{Approvals, Command, Edit, Others, Step};
 use super::stacks::{Change, POOLS, Passing, Section, Slot, Spec, Tweak, Writer};
-use super::stops::costly;
+use super::stops::{makes_nothing, stopped_pools};
 
 /// Slots that are edited. Each can be stopped.
 const EDITED: [Slot; 3] = [Slot::Pool(1), Slot::Pool(2), Slot::Dask(0)];
@@ -61,7 +59,7 @@ impl fmt::Display for Case {
     }
 }
 
-/// What is there before the stop, and the slot that is stopped alone.
+/// The lack of machines, whether anything was applied, the deleted pool, and the slot that is stopped alone.
 type Before = (Option<Lacks>, bool, Option<usize>, Option<Slot>);
 
 /// The sorts of cases. Pools that run may be created or tried again, and what was never created cannot be stopped.
@@ -225,39 +223,6 @@ impl Case {
             Err(why) => Err(format!("started again, and there is no plan: {why}")),
         }
     }
-}
-
-/// # Errors
-/// Names what was made.
-fn makes_nothing(done: &Done) -> Result<(), String> {
-    let before = costly(&done.before);
-    let made: Vec<String> = costly(&done.after)
-        .iter()
-        .filter(|(uid, _)| !before.contains_key(*uid))
-        .map(|(_, thing)| thing.to_string())
-        .collect();
-    if made.is_empty() { Ok(()) } else { Err(format!("makes {}", made.join(", "))) }
-}
-
-/// The pools that the record calls stopped, as GKE has them, without what changes by itself. `null` if a pool does not exist.
-async fn stopped_pools(player: &Player) -> BTreeMap<String, Value> {
-    let Some(stack) = &player.stack else { return BTreeMap::new() };
-    let record = player.bench.world_of(stack).await.unwrap().record;
-    let mut pools = BTreeMap::new();
-    for identity in record.unwrap_or_default().stopped.keys() {
-        if let Identity::NodePool { cluster, pool } = identity {
-            let path = format!("/v1/{}", cluster.pool_path(pool));
-            let reply = player.bench.sandbox.gke_request("GET", &path, "", b"").unwrap();
-            let mut live = if reply.code < 300 { reply.body } else { Value::Null };
-            for own in ["status", "statusMessage", "conditions", "etag", "networkConfig"] {
-                if let Some(fields) = live.as_object_mut() {
-                    fields.remove(own);
-                }
-            }
-            pools.insert(pool.clone(), live);
-        }
-    }
-    pools
 }
 
 #[test]

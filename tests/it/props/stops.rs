@@ -160,7 +160,7 @@ async fn begun(spec: &Spec) -> Player {
 }
 
 /// Things that cost money: pools, and the owners of workers.
-pub fn costly(look: &Look) -> BTreeMap<&Uid, &Thing> {
+fn costly(look: &Look) -> BTreeMap<&Uid, &Thing> {
     let costs = |thing: &Thing| {
         ["pool", "DaskCluster", "DaskWorkerGroup", "DaskJob"].contains(&thing.kind.as_str())
             && thing.maker != Maker::Machine
@@ -198,16 +198,10 @@ impl Stopped {
             }
             _ => false,
         };
-        let (before, after) = (costly(&done.before), costly(&done.after));
-        let made: Vec<String> = after
-            .iter()
-            .filter(|(uid, _)| !before.contains_key(*uid))
-            .map(|(_, thing)| thing.to_string())
-            .collect();
-        if waits && !made.is_empty() {
-            return Err(format!("{typed:?} while it is stopped makes {}", made.join(", ")));
+        if waits {
+            makes_nothing(done).map_err(|why| format!("{typed:?} while it is stopped {why}"))?;
         }
-        let pools = self.stopped_pools(player).await;
+        let pools = stopped_pools(player).await;
         if let Typed::Apply(Change::Tweak(..)) = typed {
             for (name, pool) in &self.pools {
                 if pools.get(name).is_some_and(|now| now != pool) {
@@ -224,18 +218,37 @@ impl Stopped {
         self.pools = pools;
         Ok(())
     }
+}
 
-    /// The live configuration of the pools that the record calls stopped.
-    async fn stopped_pools(&self, player: &Player) -> BTreeMap<String, Value> {
-        let mut pools = BTreeMap::new();
-        for identity in noted(player).await.stopped.keys() {
-            if let Identity::NodePool { cluster, pool } = identity {
-                let live = player.bench.gke("GET", &format!("/v1/{}", cluster.pool_path(pool)), &Value::Null);
-                pools.insert(pool.clone(), live["config"].clone());
+/// # Errors
+/// Names what was made.
+pub fn makes_nothing(done: &Done) -> Result<(), String> {
+    let before = costly(&done.before);
+    let made: Vec<String> = costly(&done.after)
+        .iter()
+        .filter(|(uid, _)| !before.contains_key(*uid))
+        .map(|(_, thing)| thing.to_string())
+        .collect();
+    if made.is_empty() { Ok(()) } else { Err(format!("makes {}", made.join(", "))) }
+}
+
+/// The pools that the record calls stopped, as GKE has them, without what changes by itself. `null` if a pool does not exist.
+pub async fn stopped_pools(player: &Player) -> BTreeMap<String, Value> {
+    let mut pools = BTreeMap::new();
+    for identity in noted(player).await.stopped.keys() {
+        if let Identity::NodePool { cluster, pool } = identity {
+            let path = format!("/v1/{}", cluster.pool_path(pool));
+            let reply = player.bench.sandbox.gke_request("GET", &path, "", b"").unwrap();
+            let mut live = if reply.code < 300 { reply.body } else { Value::Null };
+            for own in ["status", "statusMessage", "conditions", "etag", "networkConfig"] {
+                if let Some(fields) = live.as_object_mut() {
+                    fields.remove(own);
+                }
             }
+            pools.insert(pool.clone(), live);
         }
-        pools
     }
+    pools
 }
 
 /// The record without times and counts, and without what may have been made and was not.

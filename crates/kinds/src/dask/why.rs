@@ -15,13 +15,14 @@ pub fn own_pods<'v>(resource: &Resource, answer: &'v Value) -> Vec<&'v Value> {
         None if answer["kind"] == "Pod" => vec![answer],
         None => Vec::new(),
     };
-    let Identity::Object(object) = &resource.identity else { return list };
-    let default = format!("{}-default", object.name);
-    let other_group = |pod: &Value| {
-        let group = text(&pod["metadata"]["labels"][GROUP_LABEL]);
-        object.gvk.kind == "DaskCluster" && !group.is_empty() && group != default
-    };
-    list.into_iter().filter(|pod| !other_group(pod)).collect()
+    list.into_iter().filter(|pod| is_own_pod(resource, pod)).collect()
+}
+
+/// Returns true for a pod of a resource. Worker groups of a Dask cluster are resources of their own, but for its default group.
+pub fn is_own_pod(resource: &Resource, pod: &Value) -> bool {
+    let Identity::Object(object) = &resource.identity else { return true };
+    let group = text(&pod["metadata"]["labels"][GROUP_LABEL]);
+    object.gvk.kind != "DaskCluster" || group.is_empty() || group == format!("{}-default", object.name)
 }
 
 /// Returns the path of a pod's keys in the stack file: its section, or `scheduler` or `worker` in it.

@@ -120,13 +120,13 @@ words! {
 }
 
 words! {
-    /// Which packages GKE looks at for known vulnerabilities.
+    /// The packages in which GKE looks for known vulnerabilities.
     VulnerabilityScanning {
         /// None.
         Disabled = "VULNERABILITY_DISABLED",
-        /// Those of the operating system.
+        /// Packages of the operating system.
         Basic = "VULNERABILITY_BASIC",
-        /// Those of languages as well.
+        /// Packages of the operating system and of programming languages.
         Enterprise = "VULNERABILITY_ENTERPRISE",
     }
 }
@@ -138,7 +138,7 @@ words! {
         NoUpgrades = "NO_UPGRADES",
         /// Upgrades to another minor version.
         NoMinorUpgrades = "NO_MINOR_UPGRADES",
-        /// Those, and upgrades of nodes.
+        /// Upgrades to another minor version, and upgrades of nodes.
         NoMinorOrNodeUpgrades = "NO_MINOR_OR_NODE_UPGRADES",
     }
 }

@@ -16,7 +16,7 @@ use model::resource::Resource;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Hooks {
-    /// Those of an installation are made in their order, before or after the rest, and a Job of them runs once. Jobs
+    /// Hooks of an installation are created in their order, before or after the other objects, and a Job among them runs once. Jobs
     /// that Helm runs at each upgrade or deletion are refused. Tests are left out.
     #[default]
     Ordered,

@@ -64,7 +64,7 @@ pub fn condition<'v>(object: &'v Value, kind: &str) -> Option<&'v Value> {
 }
 
 /// Returns true if the condition `Ready` of an object is true.
-pub(crate) fn is_ready(object: &Value) -> bool {
+pub fn is_ready(object: &Value) -> bool {
     condition(object, "Ready").is_some_and(|ready| ready["status"] == "True")
 }
 

@@ -10,7 +10,6 @@ use crate::json::{number, text};
 use crate::kubernetes::pod_state::{ContainerState, PodState};
 use crate::pod;
 use crate::scale::{ReplicaOwner, ScaleTarget};
-use crate::scope::POOL_LABEL;
 use model::address::FieldPath;
 use model::resource::{Identity, Resource};
 
@@ -37,10 +36,14 @@ pub enum Outlook {
     Unknown,
     /// A node is created for the pod, or the autoscaler is about to decide.
     NodeIsComing,
+    /// The pool has its largest size, and pods on it end, or its last nodes are about to be ready.
+    RoomIsComing,
     /// GKE lacks machines or quota for a node of the pod's pool, and tries again.
     NoMachines,
-    /// The autoscaler adds no node of the pod's pool: a new one would not take the pod, or the pool has its largest size.
+    /// The autoscaler adds no node of the pod's pool, as a new one would not take the pod.
     NoNode,
+    /// The autoscaler says that a pool has its largest size. It names each such pool, also those that the pod does not select.
+    PoolIsFull,
 }
 
 impl Cause {
@@ -112,7 +115,7 @@ impl Pool {
 
     /// Raises `needed` to the nodes for the GPUs that live pods request from the pool: workers may have been scaled since.
     pub fn needs(&mut self, pods: &[Value]) {
-        let here = pods.iter().filter(|pod| pod["spec"]["nodeSelector"][POOL_LABEL] == *self.name);
+        let here = pods.iter().filter(|pod| pod::selected_pool(&pod["spec"]) == Some(&self.name));
         let asked: u64 = here.map(|pod| pod::gpus(&pod["spec"])).sum();
         let a_node = number(&self.live["config"]["accelerators"][0]["acceleratorCount"]).unwrap_or_default();
         if a_node > 0 && asked > 0 {
@@ -236,7 +239,7 @@ pub fn no_node(message: &str) -> String {
 pub fn no_node_for(spec: &Value, message: &str) -> String {
     let reasons = predicates(message);
     let elsewhere = |(_, reason): &(u64, String)| reason.contains("node affinity/selector");
-    match spec["nodeSelector"][POOL_LABEL].as_str() {
+    match pod::selected_pool(spec) {
         Some(pool) if !reasons.is_empty() && reasons.iter().all(elsewhere) => {
             format!("waiting for a node in pool `{pool}`")
         }
@@ -295,7 +298,7 @@ fn taint(reason: &str) -> Option<&str> {
 
 /// Returns the one pool that a pod must run on.
 fn pool_of<'a>(pod: &Value, pools: &'a [Pool]) -> Option<&'a Pool> {
-    let name = pod["spec"]["nodeSelector"][POOL_LABEL].as_str()?;
+    let name = pod::selected_pool(&pod["spec"])?;
     pools.iter().find(|pool| pool.name == name)
 }
 
@@ -412,7 +415,7 @@ fn not_scaled(
     if find(MAX_SIZE_REACHED).is_some() {
         let what = format!("{whose} has its maximum of nodes, and none of them has room for it");
         let remedies = [more_nodes(pool, context)].into_iter().chain(fewer_workers("or use", context));
-        return Some(cause("most", &what, said, remedies.collect()).with_outlook(Outlook::NoNode));
+        return Some(cause("most", &what, said, remedies.collect()).with_outlook(Outlook::PoolIsFull));
     }
     if let Some(resource) = find("Insufficient ").and_then(|reason| reason.strip_prefix("Insufficient ")) {
         let what = format!("it requests more {resource} than a new node of {whose} has");

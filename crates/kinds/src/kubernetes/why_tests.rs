@@ -1,3 +1,4 @@
+use crate::scope::POOL_LABEL;
 use serde_json::json;
 
 use super::*;
@@ -181,7 +182,11 @@ fn the_autoscalers_reason_comes_before_the_schedulers() {
             assert_eq!(found.code, code, "{found:?}");
             assert!(found.what.contains(what), "{found:?}");
             assert!(found.remedies[0].contains(remedy), "{found:?}");
-            let lacks = if code == "scale_up_failed" { Outlook::NoMachines } else { Outlook::NoNode };
+            let lacks = match code {
+                "scale_up_failed" => Outlook::NoMachines,
+                "most" => Outlook::PoolIsFull,
+                _ => Outlook::NoNode,
+            };
             assert_eq!(found.outlook, lacks, "{found:?}");
             assert!(found.said.is_some_and(|text| text.contains(said)), "{said}");
         }

@@ -1,6 +1,7 @@
 //! Checks before the first write of whether Google Cloud has capacity for what a plan creates: quotas, machines and GPUs of
 //! zones, organization policies. Pure: a plan in, questions out; answers in, findings out.
 
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
@@ -145,7 +146,7 @@ impl Preflight {
         let addresses = ours.map_or(IpExposure::Unknown, |cluster| ip_exposure_of(&cluster.body));
         let cluster = ours.or(cluster).map(|cluster| &cluster.body);
         let desired = by_identity(&plan.desired);
-        let for_pods = started_pods::nodes_for_pods(plan);
+        let for_pods = LazyCell::new(|| started_pods::nodes_for_pods(plan));
         let pools = plan.changes.iter().filter_map(|change| {
             let resource = desired.get(&change.identity)?;
             let pool = Pool::of(plan, change, resource, addresses, &zones(&resource.body, cluster, name))?;

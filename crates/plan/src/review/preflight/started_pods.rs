@@ -8,7 +8,7 @@ use crate::{Action, Plan};
 use fit::{PodRequirements, Resource as Amount};
 use kinds::gke::placement::{GPU, pod_count, pod_templates, settings};
 use kinds::scope::POOL_LABEL;
-use model::resource::{Identity, KindId, Resource, by_identity};
+use model::resource::{KindId, by_identity};
 
 /// Returns the number of nodes, keyed by pool, for the GPUs of created pods that name their pool. Other pods may get nodes of another
 /// pool, and pods in a queue wait. Checks run one after the other, before the workloads.
@@ -31,7 +31,7 @@ pub(super) fn nodes_for_pods(plan: &Plan) -> BTreeMap<String, u64> {
     let pools = plan
         .desired
         .iter()
-        .filter_map(|resource| Some((pool_name(resource)?, gpus_of_node(&resource.body)?)));
+        .filter_map(|resource| Some((resource.identity.pool()?, gpus_of_node(&resource.body)?)));
     pools
         .filter_map(|(pool, each)| {
             let asked =
@@ -39,13 +39,6 @@ pub(super) fn nodes_for_pods(plan: &Plan) -> BTreeMap<String, u64> {
             Some((pool.to_owned(), asked.div_ceil(each)))
         })
         .collect()
-}
-
-fn pool_name(resource: &Resource) -> Option<&str> {
-    match &resource.identity {
-        Identity::NodePool { pool, .. } => Some(pool),
-        Identity::Cluster(_) | Identity::Object(_) | Identity::Check(_) => None,
-    }
 }
 
 /// Returns the GPUs of a node; `None` where it has none, where pods share them, and where the nodes wait for requests or machines.
@@ -57,7 +50,6 @@ fn gpus_of_node(pool: &Value) -> Option<u64> {
 }
 
 fn gpus_of(pod: &PodRequirements) -> u64 {
-    let is_gpu = |resource: &Amount| matches!(resource, Amount::Extended(name) if name == GPU);
-    let request = pod.requests.iter().find(|request| is_gpu(&request.resource));
+    let request = pod.request(&Amount::Extended(GPU.to_owned()));
     request.and_then(|request| u64::try_from(request.amount).ok()).unwrap_or_default()
 }
