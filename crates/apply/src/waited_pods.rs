@@ -66,3 +66,61 @@ fn newest_of_each_pool(mut waiting: Vec<&Value>) -> Vec<Value> {
     }
     pods
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use kinds::dask::api;
+    use kinds::scope::POOL_LABEL;
+    use model::address::{Address, FieldPath};
+    use model::resource::{Identity, KindId, ObjectId, Recreation};
+
+    fn pod(name: &str, created: &str, pool: &str, group: &str) -> Value {
+        json!({
+            "metadata": { "name": name, "creationTimestamp": created, "labels": { "dask.org/workergroup-name": group } },
+            "spec": { "nodeSelector": { POOL_LABEL: pool } },
+            "status": { "phase": "Pending", "conditions": [{ "type": "PodScheduled", "status": "False" }] },
+        })
+    }
+
+    fn names(pods: &WaitedPods) -> Vec<&str> {
+        pods.unscheduled.iter().filter_map(|pod| pod["metadata"]["name"].as_str()).collect()
+    }
+
+    #[test]
+    fn the_newest_own_pod_of_each_pool_counts() {
+        let (early, late) = ("2026-01-01T00:00:00Z", "2026-01-01T00:09:00Z");
+        let mut ended = pod("ended", late, "c", "rapids-default");
+        ended["status"]["phase"] = json!("Failed");
+        let mut going = pod("going", late, "d", "rapids-default");
+        going["metadata"]["deletionTimestamp"] = json!(late);
+        let list = json!({ "items": [
+            pod("old", early, "a", "rapids-default"), pod("new", late, "a", "rapids-default"),
+            pod("other-pool", early, "b", "rapids-default"), pod("other-group", late, "e", "rapids-more"), ended, going,
+        ] });
+        let found = QueryResults::of([(Part::Pods, &list)]);
+        let object = ObjectId {
+            gvk: api::cluster(),
+            namespace: Some("default".to_owned()),
+            name: "rapids".to_owned(),
+        };
+        let cluster = Resource {
+            address: Address::new("dask_cluster.rapids"),
+            kind: KindId::DaskCluster,
+            identity: Identity::Object(object),
+            body: Value::Null,
+            create_only: Value::Null,
+            origin: FieldPath::root(),
+            provenance: Vec::new(),
+            depends_on: Vec::new(),
+            protect: false,
+            recreation: Recreation::Always,
+        };
+        assert_eq!(names(&WaitedPods::of(|| Some(&cluster), &found)), ["new", "other-pool"]);
+        let none = json!({ "items": [] });
+        let looked_up = || panic!("no Pod waits");
+        assert!(WaitedPods::of(looked_up, &QueryResults::of([(Part::Pods, &none)])).unscheduled.is_empty());
+    }
+}

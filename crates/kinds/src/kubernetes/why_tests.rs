@@ -268,3 +268,31 @@ fn containers_that_do_not_start_say_why() {
     let unhealthy = event("Unhealthy", "Readiness probe failed: connection refused");
     assert_eq!(judged(&probe, &[unhealthy], None, &[]).map(|cause| cause.code), Some("probe"));
 }
+
+/// GKE keeps the condition of a pool while it tries another zone, and the autoscaler names the taints of every pool.
+#[test]
+fn a_newer_scale_up_and_the_pools_own_taints_count() {
+    let elsewhere = "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector.";
+    let waits = unschedulable(elsewhere);
+    let mut pool = t4(None, Some(4));
+    pool.live = json!({ "config": {}, "conditions": [{ "code": "GCE_STOCKOUT", "message": "[GCE_STOCKOUT]: Instance" }] });
+    let found = |events: &[Value], pool: &Pool| {
+        judged(&waits, events, None, std::slice::from_ref(pool)).unwrap_or_else(|| panic!("nothing"))
+    };
+    assert_eq!(found(&[], &pool).outlook, Outlook::NoMachines);
+    let up = event("TriggeredScaleUp", "pod triggered scale-up: [{gke-t4 0->1 (max: 4)}]");
+    assert_eq!(found(&[up], &pool).outlook, Outlook::NodeIsComing);
+    pool.live = json!({ "config": {} });
+    let refused =
+        |reasons: &str| event("NotTriggerScaleUp", &format!("pod didn't trigger scale-up: {reasons}"));
+    let of_gpus = "1 node(s) had untolerated taint {nvidia.com/gpu: present}";
+    let backoff = refused(&format!("1 in backoff after failed scale-up, {of_gpus}"));
+    assert_eq!(found(&[backoff], &pool).code, "scale_up_failed");
+    assert_ne!(found(&[refused(of_gpus)], &pool).code, "taint", "the pool has no GPUs");
+    pool.live = json!({ "config": { "accelerators": [{ "acceleratorCount": "1" }] } });
+    assert_eq!(found(&[refused(of_gpus)], &pool).code, "taint");
+    let team = "1 node(s) had untolerated taint {team: x}";
+    assert_ne!(found(&[refused(team)], &pool).code, "taint");
+    pool.live = json!({ "config": { "taints": [{ "key": "team", "value": "x", "effect": "NO_SCHEDULE" }] } });
+    assert_eq!(found(&[refused(team)], &pool).code, "taint");
+}
