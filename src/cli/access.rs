@@ -180,7 +180,7 @@ fn api_name(error: &ApiError, target: &Target) -> &'static str {
 fn unreachable(error: &ApiError, target: &Target) -> (Code, String, String) {
     let words = error.message.to_ascii_lowercase();
     let who = api_name(error, target);
-    // What ends too soon is told in words of TLS, too.
+    // A connection that is closed early is reported as a TLS error, too.
     if ["close_notify", "handshake eof", "unexpected eof"].iter().any(|word| words.contains(word)) {
         let what = format!("the connection to {who} was closed: {}", error.message);
         let help =

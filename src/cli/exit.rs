@@ -116,7 +116,7 @@ impl Exit {
             (true, _) => Self::Error,
             (false, true) => Self::NotReady,
             (false, false) if queued => Self::Queued,
-            // What was skipped without a failure would be a mistake in apply, and is not done.
+            // Apply skips a change only after a failure, so this is a bug in apply: never report success.
             (false, false) if any(|outcome| matches!(outcome, Outcome::Skipped { .. })) => Self::Error,
             (false, false) => Self::Done,
         }

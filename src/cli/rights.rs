@@ -106,7 +106,7 @@ impl Needs {
             ]),
             Identity::Object(object) => {
                 self.add_object(&object.gvk, &[], WRITE);
-                // Who grants what he does not have himself needs these.
+                // RBAC requires these verbs to grant rights that the caller lacks.
                 match object.gvk.kind.as_str() {
                     "ClusterRole" | "Role" => self.add_object(&object.gvk, &[], &["escalate"]),
                     "ClusterRoleBinding" | "RoleBinding" => {
@@ -134,13 +134,13 @@ impl Needs {
             Identity::NodePool { .. } => self.add_reads(&["compute.instanceGroupManagers.get"]),
             Identity::Object(object) => {
                 self.add_object(&object.gvk, READ, &[]);
-                // Whether a pool has nodes that need no request.
+                // Nodes are read because a pool that has enough needs no request.
                 if resource.kind == KindId::ProvisioningRequest
                     && provisioning::pool_with_options(&resource.body).is_some()
                 {
                     self.add_object(&gvk("", "v1", "Node", "nodes"), READ, &[]);
                 }
-                // What Kueue says of it.
+                // Kueue reports the state of the resource in its Workload.
                 if kueue::workload::waits(resource) {
                     self.add_object(&kueue::kind("Workload"), READ, &[]);
                 }

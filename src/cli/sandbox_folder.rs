@@ -9,7 +9,7 @@ use sandbox::{TOKEN, has_other_owner};
 
 /// Returns the URL at which a folder's sandbox is served, if a process claims to serve it.
 pub fn served_url(dir: &Path) -> Option<String> {
-    // What others say there, or what a link leads to, is nobody's word for it.
+    // Links and files of other users are not trusted.
     let file = fs::symlink_metadata(dir.join("serve.json")).is_ok_and(|found| found.is_file());
     if !file || has_other_owner(dir) {
         return None;

@@ -651,7 +651,7 @@ pub fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<
     let runtime =
         runtime.map_err(|error| Diagnostic::error(Code::Usage, format!("cannot start threads: {error}")))?;
     let ended = runtime.block_on(command);
-    // What still runs (a second Ctrl-C, a reader of stdin) does not hold the process.
+    // Background tasks (a second Ctrl-C, a reader of stdin) must not keep the process alive.
     runtime.shutdown_background();
     ended
 }

@@ -294,7 +294,7 @@ impl Line<'_> {
         } else {
             text.push_str(&wrap(&first, &said, width));
         }
-        // What a pod says of itself stands below, once.
+        // Reasons of pods are printed once, below.
         if let Some(why) = self.state.why_above(!self.pending.is_empty()) {
             text.push_str(&wrap("           ", &format!("{}{}", self.intro(), strip_controls(&why)), width));
         }

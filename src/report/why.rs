@@ -97,7 +97,7 @@ impl Why {
             let head = format!("{}{place}: {}", paint(Tint::Bold, address.as_str()), state.word());
             let line = if line.is_empty() { String::new() } else { format!("; {line}") };
             text.push_str(&wrap("", &strip_controls(&format!("{head}{line}")), width));
-            // What holds it up stands below, in the words of those who say so.
+            // The causes below give the reason in their own words.
             if let Some(why) = state.why_above(!self.causes.is_empty()) {
                 text.push_str(&wrap("  ", &strip_controls(&why), width));
             }

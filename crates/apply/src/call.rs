@@ -336,7 +336,7 @@ impl ChangeRun<'_> {
         let Some(admission) = Admission::from_message(&error.message) else { return outcome };
         let mut live = Vec::new();
         for gvk in admission::configurations().iter().filter(|_| admission.webhook().is_some()) {
-            // What may not be listed is not named.
+            // Configurations that may not be listed are left out of the message.
             live.extend(list(self.shared.api, gvk, None).await.unwrap_or_default());
         }
         let live = live.iter().map(|(object, live)| (object, live));

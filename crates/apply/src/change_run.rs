@@ -151,7 +151,7 @@ impl<'a> ChangeRun<'a> {
                     },
                     None => self.clean_up(at, outcome).await,
                 };
-                // What was made once stays made, whatever the wait for it came to.
+                // A created run-once resource stays recorded, even if the wait for it fails.
                 return ChangeEnd { outcome, pass };
             }
         }

@@ -270,7 +270,8 @@ pub async fn apply(
     }
     drop(running);
     state.close(&mut events);
-    // Who has the lock now has read the intent, which names all that may be there, and keeps the record from here.
+    // After a lost lock, the new holder has read the intent, which names everything that may exist, and keeps the
+    // record.
     if state.interrupts < 2
         && state.stopped != AbortCause::LockLost
         && let Err(why) = write_outcome(&writer, &state, &mut ctrl_c, &mut unlocked).await

@@ -497,7 +497,7 @@ impl Lock {
             }
             None => "nobody: the lock was broken".to_owned(),
         };
-        // What was given back meanwhile is not lost.
+        // A lock that was released meanwhile is not lost.
         if self.held().take().is_some() {
             self.state.send_replace(LockState::Lost(who.clone()));
         }
@@ -792,7 +792,7 @@ mod tests {
         assert!(shelf.entry().unwrap().renewed >= 3);
         lock(&shelf, "bob", |_| Liveness::Yes, true).take(IfMissing::Create).await.unwrap();
         assert_eq!(ann.renew().await, "bob, process 7");
-        // What is another's is not given back.
+        // A release does not touch another holder's lock.
         ann.release().await;
         assert_eq!(shelf.entry().unwrap().holder.who, "bob");
     }

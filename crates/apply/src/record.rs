@@ -420,7 +420,7 @@ impl<'a> RecordWriter<'a> {
         }
         let old = held.iter().filter(|old| !packed.iter().any(|(record_id, _)| record_id == *old));
         for part in old {
-            // What stays lies about unused until the record goes.
+            // A part that cannot be deleted stays unused until the record is deleted.
             let _ = self.delete(part.path(), None).await;
         }
         let ids = packed.into_iter().map(|(record_id, _)| record_id);

@@ -96,7 +96,7 @@ impl<'a> ChangeScheduler<'a> {
         let done = |index: usize| changes.get(index).is_some_and(|change| !has_work(change));
         let states: Vec<State> =
             (0..all.len()).map(|index| if done(index) { State::Done } else { State::Waiting }).collect();
-        // What names nothing in the plan is never done.
+        // A predecessor that is not in the plan never ends.
         let is_open = |before: &&usize| states.get(**before) != Some(&State::Done);
         let open_predecessors =
             all.iter().map(|depends_on| depends_on.iter().filter(is_open).count()).collect();

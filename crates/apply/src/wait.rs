@@ -49,10 +49,11 @@ impl<'a> ChangeRun<'a> {
         let mut delay = FIRST;
         let mut failing = false;
         loop {
-            // What seems to have failed is asked for once more.
+            // A failure is read a second time before it counts.
             let known = if failing { Known::Unknown } else { tracker.known() };
             let found = self.read_readiness(wait, &mut tracker, known).await?;
-            // What a look reads side by side is of different moments; a second one is all later than the first.
+            // The queries of one look run side by side and may be of different moments; a second look is later than
+            // all of them.
             if matches!(found, Readiness::Failed(_)) && !failing {
                 failing = true;
                 continue;
@@ -182,7 +183,7 @@ impl<'a> ChangeRun<'a> {
                 // Nothing is wrong with it, and what follows may be what it is waited for with.
                 Ok(Readiness::Queued(queued)) => (queued.to_string(), true),
                 Ok(Readiness::Failed(why)) => (why, false),
-                // What cannot be read now is nothing that this change relies on.
+                // This change does not depend on it, so an unreadable reply is no failure here.
                 Err(outcome) => (format!("it cannot be read: {}", message_of(&outcome)), true),
             };
             if over || start.elapsed() >= KEPT_TIMEOUT {

@@ -84,7 +84,8 @@ impl<'a> ObjectTracker<'a> {
     pub fn record_reply(&mut self, reply: &Reply) {
         match reply {
             Reply::Written(live) => self.record(live),
-            // What went at once has the version of its deletion, which a watch from there on does not tell.
+            // The reply of an immediate delete has the version of the deletion, and a watch from that version does not
+            // report it.
             // Source: apiserver, `etcd3/store.go`, `conditionalDelete`; seen on kube-apiserver 1.36.
             Reply::Deleted(live) => {
                 if let Some(version) = version(live) {

@@ -46,7 +46,7 @@ impl WriteGuard {
                 let since = brief(since);
                 let why = format!("not sent: the stack's lock could not be renewed for {since}");
                 match met {
-                    // What waiting does not mend.
+                    // Waiting does not help with this error.
                     Some(error) if RetryReason::from_error(request, &error, false).is_none() => {
                         request.failed(ErrorClass::Other, format!("{why}: {error}"))
                     }

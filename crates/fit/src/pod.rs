@@ -229,7 +229,7 @@ impl PodTerm {
         selector.merge(&at.key("mismatchLabelKeys").texts()?, Operator::NotIn, own);
         let mut namespaces: BTreeSet<String> = at.key("namespaces").texts()?.into_iter().collect();
         let by_label = at.key("namespaceSelector");
-        // Those of the pod itself, where the term says nothing.
+        // A term without namespaces or namespace selector means the namespace of the pod.
         if namespaces.is_empty() && !by_label.is_object()? {
             namespaces.insert(namespace.to_owned());
         }

@@ -136,7 +136,7 @@ fn service(live: &Value) -> DaskService {
     let internal = is_internal(pairs.map(|(key, value)| (key.as_str(), text(value))));
     let public = r#type == ServiceType::LoadBalancer && !internal;
     let mut service = DaskService { public, ..DaskService::of(r#type) };
-    // What the section makes by itself is not said again.
+    // Annotations that the section makes by itself are left out.
     let brought = service.annotations(true).into_iter().chain(service.annotations(false));
     let brought: BTreeSet<String> = brought.map(|(key, _)| key).collect();
     let own = scheduler["metadata"]["annotations"].as_object().into_iter().flatten();

@@ -338,7 +338,7 @@ impl<'a> Reader<'a> {
             worker.insert("hosts".to_owned(), json!(hosts));
         }
         if live["slurm"].is_object() {
-            // What follows from others is not said.
+            // Directives that follow from other keys are left out.
             let directives = live["slurm"]["directives"].as_array().into_iter().flatten();
             let directives: Vec<String> = directives.filter_map(Value::as_str).map(str::to_owned).collect();
             let there = directives.len();

@@ -232,7 +232,7 @@ fn unbroken(text: &str) -> Vec<String> {
 fn comment(words: &str, indent: &str) -> String {
     let mut text = String::new();
     let mut line = String::from("#");
-    // What is live may hold line breaks, which would end the comment.
+    // Live text may have line breaks, which would end the comment.
     for word in unbroken(words) {
         if line.chars().count() + word.chars().count() + 1 > WIDTH && line.len() > 1 + indent.len() {
             text.push_str(&line);

@@ -139,7 +139,7 @@ fn attempt(part: Part, live: &Value, image: Option<&str>, scope: &Scope, tried: 
     if let Some(Pod(given)) = given.as_ref().filter(|_| short.keys.has_security_defaults()) {
         security_defaults::remove_conflicts(&mut laid, given);
     }
-    // What a key says is not said again in `pod`.
+    // `pod` does not repeat values that have a key of their own.
     let args_twice = !short.args.is_empty()
         && given.as_ref().is_some_and(|Pod(given)| !own_container(part, given)["args"].is_null());
     short.keys.pod = given;

@@ -178,7 +178,7 @@ impl Refusal<'_> {
             return !self.request.path.starts_with("/api/");
         }
         match Shape::for_request(self.request) {
-            // What a program behind a Service says of its own pages.
+            // A program behind a Service answers with its own pages, in any shape.
             Shape::Proxied => true,
             Shape::Object(asked) if !self.request.writes() => {
                 text("/kind") == Some("Status") && matches_name(text("/details/name"), asked.name.as_deref())

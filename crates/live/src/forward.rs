@@ -174,7 +174,7 @@ async fn copy_both_ways(socket: &mut TcpStream, tunnel: &mut Tunnel) -> EndedBy 
     let (mut from_client, mut to_client) = socket.split();
     let (mut from_pod, mut to_pod) = split(&mut tunnel.stream);
     let failure = &mut tunnel.error;
-    // What goes wrong on one side shows on the other.
+    // An error on one side shows on the other.
     let up = async {
         let _ = copy(&mut from_client, &mut to_pod).await;
         let _ = to_pod.shutdown().await;
@@ -195,7 +195,7 @@ async fn copy_both_ways(socket: &mut TcpStream, tunnel: &mut Tunnel) -> EndedBy 
         why = &mut failure => EndedBy::Failed(why),
         () = &mut down => EndedBy::Pod,
         () = &mut up => {
-            // Whether the rest came in time changes nothing.
+            // The connection ends even if the pod's last bytes do not arrive in time.
             let _ = timeout(CLOSE_TIMEOUT, &mut down).await;
             EndedBy::Client
         }

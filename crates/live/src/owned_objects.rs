@@ -68,7 +68,7 @@ async fn list_of<'k>(
         for namespace in namespaces {
             match list(Some(*namespace)).await {
                 Ok(more) => found.extend(more),
-                // Who may not list it here is told that anyway.
+                // A missing right to list is reported elsewhere.
                 Err(error) if error.class == ErrorClass::Denied => {}
                 Err(error) => return (kind, found, Some(error)),
             }

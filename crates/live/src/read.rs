@@ -140,7 +140,7 @@ fn split_pools(mut cluster: Value) -> (Value, BTreeMap<String, Value>) {
         Value::Object(fields) => fields.remove("nodePools"),
         _ => None,
     };
-    // Those of an Autopilot cluster are GKE's own: it refuses every request on them.
+    // GKE manages the pools of an Autopilot cluster and refuses every request for them.
     let own = cluster["autopilot"]["enabled"] == true;
     let Some(Value::Array(pools)) = pools.filter(|_| !own) else { return (cluster, BTreeMap::new()) };
     let named = pools.into_iter().filter_map(|pool| Some((pool["name"].as_str()?.to_owned(), pool)));
@@ -175,7 +175,7 @@ async fn read_contents(
     let (stored_record, listed) = (stored_record?, listed?);
     let record = stored_record.record();
     let mut objects = UniqueObjects::default();
-    // What the file asks for is compared in the version that it names.
+    // Objects of the file are compared in the API version that the file names.
     objects.extend(read_each(api, &read_set.single_objects, parallelism).await?);
     objects.extend(listed);
     let mut known = read_set.collections.clone();

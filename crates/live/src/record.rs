@@ -119,7 +119,7 @@ pub async fn removable_namespace(
     let stays = namespace["metadata"]["deletionTimestamp"].is_null();
     let uid = namespace["metadata"]["uid"].as_str().filter(|_| stays);
     let Some(uid) = uid.filter(|_| is_applied_by(&namespace, MANAGER)) else { return Ok(None) };
-    // What cannot be listed may be there: an empty namespace that stays costs nothing.
+    // Unlisted objects may exist, so the namespace stays: an empty namespace costs nothing.
     let alone = deletion_scope::holds_only(api, NAMESPACE, these, parallelism).await;
     Ok(alone.then(|| uid.to_owned()))
 }

@@ -222,7 +222,7 @@ fn gke_drift(world: &World, identity: &Identity, kind: KindId, last: &Value) -> 
     };
     let mut live = live.clone();
     if let Identity::NodePool { pool, .. } = identity {
-        // What is not known is not said to have changed.
+        // An unknown value is not reported as changed.
         let desired = last["nodeCount"].as_u64();
         let surge = |size: &&u32| desired.is_none_or(|desired| !is_surge(&live, desired, **size));
         let size = world.sizes.get(pool).filter(surge);

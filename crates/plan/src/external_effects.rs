@@ -46,7 +46,7 @@ impl Planner<'_> {
         let mut with_cluster: BTreeSet<&ObjectId> = served.filter(|object| !stays_outside(object)).collect();
         let served_namespaces: BTreeSet<&str> =
             with_cluster.iter().filter_map(|object| object.namespace.as_deref()).collect();
-        // What others have outside goes only when their objects do.
+        // Outside effects of foreign objects end only when those objects are deleted.
         let holds_outside = |namespace: &str| {
             let mut inside = world.objects.live().into_iter().flatten();
             inside.any(|(object, live)| {

@@ -215,7 +215,7 @@ fn relied_on(change: &Change) -> Change {
         time.clear();
     }
     if change.action == Action::Keep {
-        // Whether what is kept is waited for depends on what follows it.
+        // The wait of a kept resource depends on the changes that follow it.
         change.steps.retain(|step| !matches!(step, Step::Await(_)));
         change.fallback = None;
     }
@@ -249,7 +249,7 @@ fn describe(saved: &Change, now: &Change) -> String {
                     format!("{} was {} and is {}", field.path, before(then), before(field))
                 }
                 Some(_) => format!("the effect of changing {} is different now", field.path),
-                // What did not differ then was as it is desired.
+                // A field without a difference then had its desired value.
                 None => format!("{} was {} and is {}", field.path, after(field), before(field)),
             }
         })

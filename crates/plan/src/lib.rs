@@ -517,7 +517,7 @@ impl Plan {
         };
         let adopt = change.adopted.is_some().then_some(ApprovalVerb::Adopt);
         let section = Address::new(change.address.section());
-        // What others have is approved as a section only where nothing of ours is in it.
+        // Foreign objects are approved by section only if the section has none of the stack's own.
         let mixed = change.foreign && own.contains(section.as_str());
         let needed = |verb| NeededApproval {
             own: Approval { verb, address: change.address.clone() },

@@ -73,7 +73,7 @@ impl StackPods {
         let stopped = &inputs.stop_state.stopped;
         for resource in inputs.desired.iter().filter(|resource| makes_pods(&resource.identity)) {
             let acts = changes.get(&resource.identity).is_some_and(|change| change.action != Action::Keep);
-            // What has run to its end, and what is stopped or left out, has no Pods.
+            // Finished, stopped and excluded resources have no Pods.
             let is_over = || inputs.world.find(&resource.identity).is_none_or(is_finished);
             if stopped.contains_key(&resource.identity) || !acts && is_over() {
                 continue;

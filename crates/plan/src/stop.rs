@@ -436,7 +436,7 @@ impl Planner<'_> {
             else {
                 continue;
             };
-            // What belongs to a cluster that is stopped, too, is not named beside it.
+            // Resources of a cluster that is also stopped are not named beside it.
             let part = |other: &&Resource| other.identity != resource.identity && requires(resource, other);
             if told.values().filter(|other| other.identity.object().is_some()).any(part) {
                 continue;

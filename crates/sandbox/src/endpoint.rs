@@ -51,7 +51,7 @@ impl Lock {
                 // A reset may have deleted it between the two.
                 Ok(()) if !is_at(&file, &path) => {}
                 Ok(()) => {
-                    // Who holds it is only told; it is held without that, too.
+                    // The pid in the file is information only; the lock holds without it.
                     let _ = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
                     return Ok(Self { file });
                 }

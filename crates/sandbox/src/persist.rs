@@ -62,7 +62,7 @@ impl Closing {
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        // What it could not write it repairs when it is opened again.
+        // Failed writes are repaired the next time the folder is opened.
         let _repaired = caught(|| {
             drop(self.0.take());
             Ok(())

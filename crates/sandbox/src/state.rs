@@ -118,7 +118,7 @@ impl Sandbox {
                 (Some(lock), authority, Some(store), entries)
             }
         };
-        // Who reaches it has the rights of the kubeconfig, on a port that every user of the machine can reach.
+        // The port is open to every user of the machine and gives the rights of the kubeconfig, so it needs a token.
         let token = backing.as_ref().map(|_| endpoint::token(dir.as_deref())).transpose()?.map(Arc::from);
         let was_backed = entries.extract_if(.., |(key, _)| key == BACKED).count() > 0;
         let met = entries.extract_if(.., |(key, _)| key == RULES).next().map(|(_, met)| met);
@@ -408,7 +408,7 @@ impl State {
         });
         let (mut moved, mut demands) = (Vec::new(), Vec::new());
         for cluster in gke.clusters() {
-            // What happens in a real API server is not made up here.
+            // A real API server keeps its own state, so nothing is simulated for it.
             if shared.backing.is_some() || !cluster.has_control_plane(now) {
                 continue;
             }

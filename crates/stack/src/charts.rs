@@ -347,7 +347,7 @@ fn no_chart(chart: Chart, named: &str, version: Option<&str>) -> Diagnostic {
         true => format!("the folder `{named}` has no chart: it has no `Chart.yaml`"),
         false => format!("there is no chart `{named}`"),
     };
-    // What `helm repo add` calls `dask` is known to nobody else.
+    // An alias of `helm repo add`, such as `dask`, exists on one machine only.
     let alias = named.split_once('/').filter(|(first, name)| {
         let words = !first.is_empty() && !first.starts_with('.') && !name.contains('/');
         words && version.is_some() && !is_folder

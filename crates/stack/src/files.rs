@@ -187,7 +187,7 @@ impl Files<'_> {
                 false => self.object(document, to, objects),
             }
         }
-        // What is wrong with the text comes before what is wrong with what it says.
+        // Errors of the YAML syntax come before errors of its content.
         self.found.diagnostics.splice(said..said, read.diagnostics());
         if objects.len() == before && documents == 0 && self.found.diagnostics.len() == said {
             let problem = Diagnostic::warning(Code::NotAnObject, format!("`{name}` contains no objects"));

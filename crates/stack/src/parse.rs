@@ -155,7 +155,7 @@ fn parse(
     trust: Trust,
 ) -> Result<Loaded, Failure> {
     let fence = Fence::around(text.path.parent().unwrap_or(Path::new("")), trust);
-    // What the names of all files start from.
+    // The folder that all file names are relative to.
     let depth = Path::new(&text.name).components().count();
     let root = text.path.ancestors().nth(depth).map(Path::to_owned).unwrap_or_default();
     let mut sources = Sources::default();
@@ -186,7 +186,7 @@ fn parse(
     charts::read(&mut value, &mut files, options.helm, instead);
     let found = files.found;
     diagnostics.extend(found.diagnostics);
-    // What stands in a file that the stack names is there only now.
+    // Files that the stack names are inserted only now, so their values are learned again.
     instead.iter().for_each(|(path, other)| put(&mut value, path.segments(), other));
     learn(&value, &mut sources);
     check::fill(&mut value);

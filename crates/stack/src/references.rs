@@ -43,7 +43,7 @@ pub(super) struct Word {
 pub(super) fn unread(tree: &Value, sources: &Sources) -> Vec<Word> {
     let mut look = Look { sources, found: Vec::new() };
     for (section, value) in tree.as_object().into_iter().flatten() {
-        // What `[vars]` has is read where it is used, and reasons are texts.
+        // `[vars]` is read where a variable is used, and reasons are plain texts.
         if matches!(section.as_str(), "vars" | "stack" | "budget" | "allow" | "environment") {
             continue;
         }

@@ -51,7 +51,7 @@ pub(super) fn read(sources: &Sources, file: FileId) -> Tree {
                 text.get(line_around(&text, range.start)).unwrap_or(""),
             ));
         } else if header_of(&text, range.start) != header {
-            // What stands below a second header was said with the header.
+            // A second header was reported itself; its keys are not reported again.
             if text[line_around(&text, range.start)].trim_start().starts_with('[') {
                 header = header_of(&text, range.start);
             }

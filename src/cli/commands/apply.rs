@@ -166,7 +166,7 @@ pub fn apply_stack(
         let session = Session::load(settings)?;
         session.check_agreed(options.agreed)?;
         if mode == Mode::Apply {
-            // What is likely not meant is no news of what goes.
+            // Warnings about likely mistakes do not matter for a destroy.
             reporter.diagnostics(session.warnings(), session.sources());
         }
         block_on(async {
@@ -206,7 +206,7 @@ pub(crate) async fn apply_linked(
     };
     let PlanArgs { parallelism, .. } = *options;
     let given = session.env_values().clone();
-    // What is wanted is in the plan: nobody needs its texts and their places any more, and an apply may take hours.
+    // The plan holds everything from here on. The texts and positions are freed because an apply may take hours.
     drop(session);
     let again = async |link: &Link, plan: &Plan| plan_again(plan, link, &given, parallelism).await;
     let if_changed = IfPlanChanged::after(approved_by, "plan and apply again");

@@ -100,7 +100,7 @@ pub(crate) fn create_all(folder: &Path, files: &[(PathBuf, String)]) -> Result<(
     for (place, (name, text)) in files.iter().enumerate() {
         if let Err(problem) = create(folder, name, text) {
             for (made, _) in &files[..place] {
-                // What cannot be taken away again is there to be seen.
+                // A file that cannot be deleted stays; the user sees it.
                 let _ = fs::remove_file(folder.join(made));
             }
             return Err(problem);
@@ -255,7 +255,7 @@ fn next(settings: &Settings, files: &[(PathBuf, String)], said: &[String], needs
     }
     let folder = settings.stack.display().to_string();
     let stack = if folder == "." { String::new() } else { format!("--stack {} ", quoted(&folder)) };
-    // What others must have made is not in a new sandbox.
+    // A new sandbox has no resources that are managed elsewhere.
     let alone = !files.iter().any(|(_, text)| text.lines().any(|line| line.starts_with("manage = false")));
     // A sandbox has a project of its own; the file is checked the same way.
     let validate = if needs_project { "--sandbox validate" } else { "validate          " };

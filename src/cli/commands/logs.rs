@@ -343,7 +343,7 @@ fn split(bytes: live::kube::ByteStream) -> LineStream {
     let state = (bytes, Vec::<u8>::new(), 0, false);
     futures::stream::unfold(state, |(mut bytes, mut rest, mut looked, mut ended)| async move {
         loop {
-            // What was looked through already has no end of a line.
+            // The bytes before `looked` contain no line end.
             let end = rest[looked..].iter().position(|byte| *byte == b'\n').map(|end| looked + end + 1);
             let end = end.or_else(|| (rest.len() > LONGEST_LINE).then(|| whole(&rest, LONGEST_LINE)));
             if let Some(end) = end {

@@ -176,7 +176,7 @@ pub fn plan(settings: &Settings, args: &Args) -> Exit {
     settings.report_in(format, detail, |reporter| {
         let session = Session::load(settings)?;
         if !args.destroy {
-            // What is likely not meant is no news of what goes.
+            // Warnings about likely mistakes do not matter for a destroy.
             reporter.diagnostics(session.warnings(), session.sources());
         }
         args.out.as_deref().map_or(Ok(()), plan_file::check_folder)?;

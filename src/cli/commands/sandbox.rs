@@ -287,7 +287,7 @@ fn reset(dir: &Path) -> Result<String, Failure> {
     for name in KEPT {
         delete(&dir.join(name), |path| fs::remove_file(path))?;
     }
-    // What `sandbox env` has gcloud write there.
+    // `sandbox env` makes gcloud write its configuration there.
     let gcloud = dir.join("gcloud");
     if is_made_for_a_sandbox(&gcloud) {
         delete(&gcloud, |path| fs::remove_dir_all(path))?;

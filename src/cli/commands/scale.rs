@@ -243,7 +243,7 @@ pub(crate) fn replace_file(file: &Path, before: &str, after: &str) -> Result<(),
         fs::rename(&beside, &file)
     };
     write().map_err(|error| {
-        // What could not be finished is no use to anybody.
+        // A partly written file is useless.
         let _ = fs::remove_file(&beside);
         io(error)
     })

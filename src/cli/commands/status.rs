@@ -150,7 +150,7 @@ pub(crate) async fn status_of(
     let all = external.chain(&resources).filter(meant);
     let looks = all.map(|resource| row(&*api, resource, &lowered.owner, &world));
     let mut rows: Vec<Row> = futures::stream::iter(looks).buffered(parallelism.max(1)).collect().await;
-    // What others own is not this stack's to pay.
+    // External resources are not on this stack's bill.
     let others = lowered.external.iter().map(|external| &external.resource.identity);
     let others: BTreeSet<&Identity> = others.collect();
     rows.iter_mut().filter(|row| others.contains(&row.identity)).for_each(|row| row.said.billed.clear());

@@ -55,7 +55,7 @@ pub fn apply(settings: &Settings, options: &PlanArgs, auto_approve: bool, force:
         if let Some(signal) = signals::first_signal() {
             return Exit::of_signal(Some(signal));
         }
-        // What was asked for once is done, and what was agreed to is agreed to.
+        // `--replace` holds for the first apply only; the approval holds for all.
         options.replace.clear();
         options.unattended = true;
         (options.retry_capacity, approved, force) = (false, true, false);

@@ -166,10 +166,10 @@ impl CauseSearch<'_> {
             PodSource::Known(query) => Some(query),
             PodSource::FromObject(_) | PodSource::None => None,
         };
-        // What is said of an environment has the end of its log.
+        // The message of an environment already includes the end of its log.
         let named = named.filter(|_| resource.kind != KindId::Environment);
         let Some(query) = selected(&live).or(named) else { return };
-        // What may not be read says nothing; the state has said that something waits.
+        // Pods that may not be read add no cause; the state already says that something waits.
         let answer = probe(self.api, &query).await.unwrap_or_default();
         let pods: Vec<Value> = dask::why::own_pods(resource, &answer).into_iter().cloned().collect();
         self.pools.iter_mut().for_each(|pool| pool.needs(&pods));

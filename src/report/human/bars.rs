@@ -62,7 +62,7 @@ impl Bars {
                 return Ok(());
             }
             Event::Finished { change, .. } => self.end(plan, *change),
-            // What is quick has no bar, which would only flicker: the first wait makes it.
+            // A bar starts at a change's first wait: changes without one are too quick to show.
             Event::Started { .. } | Event::Log { .. } | Event::Warning { .. } | Event::Interrupted => {}
         }
         if lines.is_empty() { Ok(()) } else { self.group.println(self.coloured(lines.trim_end())) }

@@ -126,7 +126,7 @@ fn partial_text(partial: &Partial, mode: Mode, width: usize) -> String {
     let Partial { selection: Selection { targets, excludes }, left_out, unrecorded: _, replicas: _ } =
         partial;
     let mut limits = Vec::new();
-    // What goes takes along what needs it, and what stays keeps what it needs.
+    // A create needs its dependencies; a delete also deletes its dependents.
     let (with, without) = match mode {
         Mode::Apply => ("what that needs", "what needs that"),
         Mode::Destroy => ("what needs that", "what that needs"),
@@ -288,7 +288,7 @@ impl Page<'_> {
                 Mode::Apply => "read",
                 Mode::Destroy => "not managed, kept",
             };
-            // What runs comes last, and says more than the definitions beside it.
+            // The last read is the running part, which says more than the CRDs before it.
             let found = reads.iter().rev().find_map(|read| read.found.as_deref());
             let more = match reads.len() {
                 0 | 1 => String::new(),
@@ -713,7 +713,7 @@ fn approvals(plan: &Plan, options: &Options<'_>) -> String {
             push_line(&mut text, &format!("  --allow {}", approval_text(approval)));
         }
     }
-    // What fits nothing is told by its warning.
+    // Unused approvals have a warning of their own.
     let idle = plan.unused_approvals();
     let given: Vec<&Approval> = plan.approved.iter().filter(|approval| !idle.contains(approval)).collect();
     if !given.is_empty() {
@@ -750,7 +750,7 @@ pub(super) fn repeated_options(plan: &Plan, is_done: impl Fn(usize) -> bool) -> 
     if plan.allow_retarget && plan.mode == Mode::Apply {
         words.push("--retarget".to_owned());
     }
-    // What fits nothing is told once and not asked for again.
+    // Unused approvals have a warning and are not repeated in the command.
     let idle = plan.unused_approvals();
     let given = plan.approved.iter().filter(|approval| !idle.contains(approval));
     words.extend(given.map(|approval| format!("--allow {}", approval_text(approval))));

@@ -273,7 +273,7 @@ fn finished(plan: &Plan, change: usize, outcome: &Outcome, took: Duration) -> St
             format!(
                 "{address}: {} after {took}: {} [{code}]",
                 paint(Tint::Remove, "failed"),
-                // What follows, as the end of a log, is told with the outcome.
+                // Only the first line: the outcome shows the rest, such as the end of a log.
                 one_line(message.lines().next().unwrap_or_default())
             )
         }

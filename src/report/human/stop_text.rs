@@ -87,7 +87,7 @@ pub fn repeated_options(plan: &Plan) -> Vec<String> {
         StopRequest::Start => vec!["--start".to_owned()],
         StopRequest::Stop(_) => {
             let targets = plan.partial.iter().flat_map(|partial| &partial.selection.targets);
-            // What is part of a section stops with it.
+            // An address with `/` is part of a section and stops with it.
             targets.filter(|target| !target.contains('/')).cloned().collect()
         }
     }

@@ -137,7 +137,7 @@ fn done_text(plan: &Plan, by_kind: &OutcomesByKind<'_>) -> String {
     ];
     let begun = !(by_kind.problems.is_empty() && by_kind.doubt.is_empty() && by_kind.queued.is_empty());
     let nothing = match (begun, plan.mode) {
-        // What did not succeed may have changed something before.
+        // An unsuccessful change may have written something before it ended.
         (true, _) => "none completed",
         (false, Mode::Destroy) => "nothing destroyed",
         (false, Mode::Apply) => "nothing changed",
@@ -219,7 +219,7 @@ fn not_done(by_kind: &OutcomesByKind<'_>, width: usize) -> String {
             }
         }
     }
-    // What stays as it is had only to be looked at.
+    // Unchanged resources would only have been read, so they are not counted.
     let changes = |change: &&&Change| change.action != Action::Keep || change.is_waited_for();
     let not_started: Vec<_> = by_kind.not_started.iter().filter(changes).collect();
     if !not_started.is_empty() {

@@ -35,7 +35,7 @@ async fn time_in_a_queue_counts_against_no_deadline() {
     let (applied, _) = quiet(changes, Fake::new().on(POOL, in_turn(replies))).await;
     assert_eq!(applied.outcomes, [Outcome::Done]);
     assert!(applied.summary.took > Duration::from_secs(60), "{:?}", applied.summary.took);
-    // What does not go on after that has its own time.
+    // Once out of the queue, a start without progress times out.
     let mut replies = vec![Ok(queued()); 60];
     replies.push(Ok(json!({ "phase": "starting" })));
     let changes = row().into_iter().take(1).collect();

@@ -281,7 +281,7 @@ async fn what_goes_is_heard_gone_and_not_asked_for() {
         (Trouble::None, Goes::AtOnce, 0, 0),
         (Trouble::None, Goes::Echoed, 0, 1),
         (Trouble::None, Goes::Renewed, 0, 1),
-        // What the Status says needs no watch.
+        // A Status says that the object is deleted, so no watch is needed.
         (Trouble::Forbidden, Goes::AtOnce, 0, 0),
         (Trouble::Forbidden, Goes::Echoed, 20, 1),
         (Trouble::Forbidden, Goes::Later, 20 * 20, 1),

@@ -45,7 +45,7 @@ pub fn waits_before(action: Action, object: &ObjectId, fields: &[FieldChange], s
         return Vec::new();
     }
     let path = api::replicas_path();
-    // What is mended has no field that differs.
+    // A repair has steps but no field that differs.
     if !fields.iter().any(|field| field.path == path) && !steps.iter().any(scales) {
         return Vec::new();
     }

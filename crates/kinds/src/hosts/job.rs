@@ -288,7 +288,7 @@ fn why_failed(status: &Value) -> String {
     let Some(code) = status["exitCode"].as_u64() else {
         return if said.is_empty() { "its program failed".to_owned() } else { said.to_owned() };
     };
-    // What a shell makes of a signal. Source: POSIX.1-2017, Shell and Utilities, 2.8.2.
+    // A shell reports a signal as 128 plus its number. Source: POSIX.1-2017, Shell and Utilities, 2.8.2.
     let signal = match code {
         130 => " (SIGINT)",
         137 => " (SIGKILL: by somebody, or because the host had no memory left)",

@@ -51,7 +51,7 @@ fn update_call(context: &ChangeContext, object: &ObjectId) -> Call {
     if drifted {
         body["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
     }
-    // What we gave away is no one else's when we take it back.
+    // Fields that the stack released have no other owner when it takes them back, so this is forced, too.
     apply_call(object, context.owner, body, drifted || takes_back(context))
 }
 

@@ -192,7 +192,7 @@ mod tests {
         for (events, desired) in once {
             assert_eq!(placement(&job(events), Hooks::Once), desired, "{events}");
         }
-        // What is only there is there at each upgrade.
+        // Hooks that do not run, such as a ConfigMap, are part of every upgrade.
         assert_eq!(
             placement(&hook("ConfigMap", "pre-install,pre-upgrade", "x"), Hooks::Ordered),
             HookPlacement::Before(0)

@@ -174,7 +174,7 @@ impl RequestState {
 /// Returns how a request ended (`Failed: …`) once it provides no more nodes. A booking that expires after provisioning does not
 /// count as an end.
 pub fn has_ended(request: &Value) -> Option<String> {
-    // Whether pods use it is not known here, and not asked: what was provisioned did its work.
+    // The pods that use it are not read here: a provisioned request did its work.
     let (stage, end) = RequestState::of(request, &RequestContext::NOTHING);
     let holds = |kind: &str| condition(request, kind).is_some_and(|found| found["status"] == "True");
     let is_end = match stage {

@@ -348,7 +348,7 @@ impl Fleet {
         let mut skipped_hosts = self.skipped_hosts();
         if let Some(skipped_hosts) = skipped_hosts.as_mut() {
             skipped_hosts.extend(missed);
-            // What nobody else has may be on one of them.
+            // An object that no reachable host has may be on a skipped one.
             return match skipped_hosts.values().next().filter(|_| found.is_empty()) {
                 Some(error) => Err(error.clone()),
                 None => Ok(found),
@@ -408,7 +408,7 @@ impl Fleet {
         let ended = if request.path.contains("previous=true") { "?previous=true" } else { "" };
         let look = Request::get(request.api, format!("{path}{ended}"));
         let found = match self.send_to_each(|_| Some(look.clone())).await {
-            // Who only looks at what the other hosts have hears of the missing one, too.
+            // A read of the other hosts' share fails too when a host is missing.
             Err(_) if self.some_are_skipped() => return Ok(None),
             found => found?,
         };
@@ -521,7 +521,7 @@ impl Fleet {
         if base["spec"]["scheduler"]["protocol"] == certificates::TLS {
             self.share_certificates(request, base["spec"]["host"].as_str(), ("clusters", cluster)).await?;
         }
-        // What others have is not taken from them, whatever the group's own change may.
+        // Fields of other managers are not taken over here, even if the change of the group is forced.
         let words: Vec<&str> = write.query.split('&').filter(|word| !word.starts_with("force=")).collect();
         let path = format!("{path}?{}", words.join("&"));
         let begins = |host: &str| Request {

@@ -349,7 +349,7 @@ impl Agent {
                         }
                         Some((Ok(bytes::Bytes::from(text)), (agent, request, next)))
                     }
-                    // What is gone writes no more.
+                    // A deleted object writes no more log.
                     Ok(_) => None,
                     Err(error) => Some((Err(error.message), (agent, request, offset))),
                 }

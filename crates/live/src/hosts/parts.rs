@@ -263,7 +263,7 @@ fn status(parts: &[(String, Value)]) -> Value {
         };
         let own = &base["status"]["scheduler"]["tls"];
         let differs = of("fingerprint").any(|other| *other != own["fingerprint"]);
-        // Those of the scheduler are what others get.
+        // The other hosts get the scheduler's certificates.
         if own["lost"] != true && (differs || of("lost").any(|lost| lost == true)) {
             status["scheduler"]["tls"]["differs"] = json!(true);
         }
@@ -282,7 +282,7 @@ fn status(parts: &[(String, Value)]) -> Value {
         status["followed"] = json!(parts.iter().any(|(_, part)| part["status"]["followed"] == true));
     }
     if status["phase"] == "Ready" {
-        // What is not pinned may be another version on each host.
+        // Packages that are not pinned may have another version on each host.
         let ready = parts.iter().filter(|(_, part)| part["status"]["phase"] == "Ready");
         status["onHosts"] =
             ready.map(|(name, part)| (name.clone(), part["status"]["versions"].clone())).collect();

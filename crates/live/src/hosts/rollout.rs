@@ -72,7 +72,7 @@ pub(super) fn order(
     turns.extend(restarts.chunks(size).map(<[String]>::to_vec));
     turns.retain(|turn| !turn.is_empty());
     if turns.is_empty() {
-        // Who takes over is there already.
+        // The successors are already running.
         return RolloutOrder::default();
     }
     let now = turns.remove(0);

@@ -114,7 +114,7 @@ pub(super) fn failed(request: &Request, host: &Host, said: &str) -> ApiError {
         HostConnection::Ssh { python: Some(python), .. } => python.trim_start_matches("~/"),
         HostConnection::Ssh { .. } | HostConnection::Local => PYTHON,
     };
-    // What bash, dash, zsh, tcsh and fish say of a program that is not there.
+    // Messages of bash, dash, zsh, tcsh and fish about a missing program.
     let missing = ["not found", "No such file", "Unknown command", "unknown command"];
     let is_missing = |line: &&&str| line.contains(python) && missing.iter().any(|words| line.contains(words));
     let (ssh, known_as) = ssh_command_line(host);

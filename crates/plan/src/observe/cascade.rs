@@ -240,6 +240,6 @@ pub(crate) fn pods_of_pool<'w>(world: &'w World, pool: &str) -> Vec<(&'w ObjectI
 /// Returns the uids of an object's ownerReferences.
 pub(crate) fn owner_uids(live: &Value) -> impl Iterator<Item = &str> {
     let owners = live["metadata"]["ownerReferences"].as_array().into_iter().flatten();
-    // Those without a uid are nobody's.
+    // Owners without a uid match no object.
     owners.map(|owner| owner["uid"].as_str().unwrap_or_default())
 }

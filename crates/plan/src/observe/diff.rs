@@ -211,7 +211,7 @@ impl<'a> DiffWalker<'a> {
         if let Some(other) = other.filter(|_| after.is_some()) {
             self.compared.others.push((path.clone(), other.manager.to_owned()));
         }
-        // What is missing from a list that others wrote whole was taken out by them.
+        // An item that is missing from a list that another manager wrote whole was removed by that manager.
         let external = before.is_some() || self.in_whole_list && !self.owned(owners);
         let by_hand = owners.iter().find(|owner| !owner.applied).filter(|_| external);
         self.compared.changes.push(FieldChange {

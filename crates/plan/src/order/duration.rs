@@ -98,7 +98,7 @@ mod tests {
         #[test]
         fn none_is_longer(drawn in prop::collection::vec((prop::option::of(1_u32..1000), any::<u16>()), 1..12)) {
             let own: Vec<Option<DurationEstimate>> = drawn.iter().map(|(seconds, _)| seconds.map(time)).collect();
-            // Those whose bit is set, of those before it.
+            // Each change depends on the earlier ones whose bit is set.
             let before = |index: usize| (0..index).filter(|other| drawn[index].1 & (1 << other) != 0).collect::<Vec<_>>();
             fn most(index: usize, own: &[Option<DurationEstimate>], before: &dyn Fn(usize) -> Vec<usize>) -> u32 {
                 let reached = before(index).into_iter().map(|index| most(index, own, before)).max();

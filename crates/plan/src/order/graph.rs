@@ -156,7 +156,7 @@ fn create_order(changes: &[Change], desired: &[Resource], handovers: &[(usize, u
                     *successor == after && changes[*deleted].address == *dependency
                 })
             };
-            // What the one follows that waits is before the other all the same.
+            // The predecessors of a dependency that waits for this change stay predecessors of this change.
             let depends_on = resource.into_iter().flat_map(|resource| &resource.depends_on);
             let depends_on = depends_on.flat_map(|dependency| match resources.get(dependency) {
                 Some(waits) if is_handed(dependency) => waits.depends_on.iter().collect(),

@@ -405,7 +405,7 @@ impl<'a> Relations<'a> {
         if let Some(pool) = deleted.pool() {
             let moves = matches!(other.change.action, Action::Update | Action::Replace);
             return match other.pool() {
-                // What ran on the last pool without GPUs, the system's pods among it, has to have a place.
+                // Pods of the last pool without GPUs, among them GKE's system pods, need another node first.
                 Some(_) => {
                     deleted.gpu().is_none() && other.gpu().is_none() && self.is_last_without_gpus(deleted)
                 }

@@ -40,7 +40,7 @@ impl Planner<'_> {
             return;
         }
         if !self.selected.has(&resource.address) {
-            // What goes with its owner is in the plan whatever that is limited to.
+            // A resource that is deleted with its owner is in the plan whatever the selection says.
             let live = self.live(&resource.identity);
             if live.is_none_or(|live| self.deleted_with(resource, live).is_none()) {
                 return;

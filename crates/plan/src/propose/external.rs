@@ -152,7 +152,8 @@ impl Planner<'_> {
             }
             Compare::Action => Vec::new(),
         };
-        // What the section does not say is not compared, nor given up when an earlier apply of ours set it.
+        // Fields that the section does not set are not compared, and not released if an earlier apply of the stack set
+        // them.
         let name = FieldPath::keys(["metadata", "name"]);
         let said = |change: &FieldChange| change.after.as_ref().is_some_and(|after| !after.is_null());
         let gpus = FieldPath::keys(["config", "accelerators"]);

@@ -59,7 +59,7 @@ fn current_option(capacity: &CapacityOptions, world: &World) -> Option<usize> {
     let on = capacity_options::option_of(capacity, live)?;
     match is_interrupted(capacity, live, world) {
         true => Some((on + 1) % capacity.options.len()),
-        // What never becomes ready is recreated.
+        // A pool in ERROR never becomes ready and is recreated.
         false => Some(on).filter(|_| live["status"] != "ERROR"),
     }
 }

@@ -185,7 +185,7 @@ impl<'w> Planner<'w> {
                 }
             }
         }
-        // What is not there yet would be made in what goes.
+        // A missing dependent would be created inside something that is deleted.
         let parents: Vec<&Identity> = deleted
             .iter()
             .filter(|parent| {
@@ -218,7 +218,7 @@ impl<'w> Planner<'w> {
             (self.observed.other_stacks_of(dependent), Parent::Named(self.observed.name_of(root).0));
         if let Some(change) = self.changes.iter_mut().find(|change| change.identity == *dependent) {
             (change.action, change.foreign) = (Action::Delete, true);
-            // What is handed over has no users that are known.
+            // A handed-over object has no known users.
             let handed_over = users.0.is_empty();
             change.reasons = vec![match handed_over {
                 true => Reason::ForeignIn(with),
@@ -276,7 +276,7 @@ impl<'w> Planner<'w> {
             let text = if desired { "requested here" } else { "from here" };
             problem = problem.at_value(origin.clone(), text);
         }
-        // What left the file has no place in it.
+        // A resource that left the file has no position in it.
         if inputs.desired.iter().any(|resource| resource.address.section() == parent.section()) {
             problem = problem.about(parent, "");
         }

@@ -50,7 +50,7 @@ impl Planner<'_> {
         if gone.iter().any(|one| matches!(one, Identity::Cluster(_))) {
             return Vec::new();
         }
-        // What is stopped is named with what it takes along.
+        // Stopped resources are listed with everything that is deleted with them.
         let changes = self.changes.iter().filter(|change| !change.scales_to_zero());
         let changes: Vec<_> = changes
             .filter_map(|change| Some((change, change.identity.pool()?, NodeImpact::of(change)?)))
@@ -68,7 +68,7 @@ impl Planner<'_> {
                     (false, _) | (true, Some("DaemonSet" | "Node")) => {}
                     (true, Some(_)) if going.contains(object) => {}
                     (true, Some(_)) => moved.push(object),
-                    // Who approves the delete approves what is lost with it, which is named there.
+                    // The approval of the delete covers its losses, which the delete names.
                     (true, None)
                         if matches!(nodes, NodeImpact::Removed | NodeImpact::Deleted { replaced: true }) => {}
                     (true, None) => lost.push(object),

@@ -342,7 +342,7 @@ impl<'a> Planner<'a> {
         let going = self.deleted_namespaces(operator_namespaces);
         let alone = |(object, live): &(&ObjectId, &Value)| {
             let goes = object.namespace.as_deref().is_some_and(|namespace| going.contains(namespace));
-            // What was handed over still carries our marks.
+            // Handed-over objects still carry the stack's labels.
             let ours = self.observed.has_applied(live)
                 && !self.observed.is_external(&Identity::Object((*object).clone()));
             !goes && !live["metadata"]["ownerReferences"].is_array() && !ours
@@ -366,7 +366,7 @@ impl<'a> Planner<'a> {
         let identity = self.observed.in_served_version(identity);
         let desired = self.observed.desired.get(&identity).copied();
         let origin = desired.map_or(FieldPath::keys(["stack", "name"]), |resource| resource.origin.clone());
-        // What left the file has no line in it.
+        // A resource that left the file has no position in it.
         let location = desired.and_then(|_| self.observed.inputs.sources.locate(&origin));
         Change {
             location: location.map(|location| location.to_string()),

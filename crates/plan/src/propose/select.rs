@@ -30,7 +30,7 @@ impl Planner<'_> {
             return;
         }
         if self.observed.inputs.stop_state.is_stop() {
-            // What stops needs nothing, and what needs it is among them.
+            // Stopping a resource needs nothing else, and its dependents are already targets.
             let mut selected: BTreeSet<Address> = targets.iter().map(Address::new).collect();
             // Requests of workers before hold nodes, too.
             let sections: BTreeSet<String> =
@@ -153,7 +153,7 @@ impl Planner<'_> {
             (0..candidates.len()).filter(|index| candidates[*index].is_deleted).collect();
         let mut needs = vec![Vec::new(); candidates.len()];
         for (index, one) in candidates.iter().enumerate() {
-            // What is made needs what it follows; what goes needs what follows it gone first.
+            // A create comes after its dependencies; a delete comes after its dependents.
             for other in one.depends_on.iter().flat_map(|dependency| named.lookup(dependency)).copied() {
                 match (one.is_deleted, candidates[other].is_deleted) {
                     (false, false) => needs[index].push(other),
@@ -173,7 +173,7 @@ impl Planner<'_> {
                 let made = |other: &Candidate| pool.is_some_and(|pool| pool.identity == other.identity);
                 needs[index].extend(candidates.iter().position(made));
             } else {
-                // Who takes the number of workers back cannot leave the autoscaler beside it.
+                // The autoscaler must be deleted in the same plan that sets the number of workers again.
                 let autoscaler = |other: &usize| {
                     let Identity::Object(object) = &candidates[*other].identity else { return false };
                     candidates[*other].is_deleted && object.gvk == kinds::dask::api::autoscaler()

@@ -114,7 +114,7 @@ async fn round(
     if !gone.is_empty() || !more.is_empty() {
         rest = Rest::Moving;
         let scaled = sandbox.change(|state, shared| {
-            // What is missing was found by sizes that may have grown since: they are asked again in the next round.
+            // The missing nodes were computed from sizes that may have changed since; the next round reads them again.
             let is_same =
                 state.gke.clusters().any(|one| one.id == *id && state.gke.pool_views(one) == *pools);
             state.gke.take_away(id, &gone);

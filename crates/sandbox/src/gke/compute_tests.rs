@@ -136,7 +136,7 @@ fn every_field_has_the_type_that_clients_read_it_with() {
                 "text" => !text.is_empty(),
                 "bytes" => text.len().is_multiple_of(4) && text.chars().all(|c| c.is_ascii_alphanumeric()),
                 "link" => path.starts_with("/compute/v1/projects/p/"),
-                // What a link leads to is the thing itself.
+                // The target of the link is the same object.
                 "itself" => bench.get(path)["id"] == thing["id"],
                 "i32" => value.as_i64().is_some_and(|number| i32::try_from(number).is_ok()),
                 "i32s" => value.as_object().is_some_and(|all| all.values().all(Value::is_i64)),

@@ -222,7 +222,7 @@ fn aggregate(kinds: &Kinds, core: bool) -> Response {
 fn aggregated_resource(group: &str, version: &str, kind: &Kind) -> Value {
     let speaks =
         |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
-    // What is of the group at hand is not repeated for built-in kinds.
+    // Built-in kinds leave out the group and version of the document that lists them.
     let (group, version) = match kind.origin {
         Origin::BuiltIn => ("", ""),
         Origin::Custom => (group, version),

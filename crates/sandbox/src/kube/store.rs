@@ -104,7 +104,7 @@ impl Cluster {
             let _ = cluster.create(now, "kube-apiserver", object);
         }
         cluster.collect(now);
-        // What a server does before it listens is not in its history.
+        // Writes before the server listens are not in its watch history.
         cluster.compact();
         cluster
     }

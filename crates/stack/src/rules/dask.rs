@@ -221,7 +221,7 @@ pub(crate) fn checks_have_gpus(context: &mut Context<'_>) {
 pub(crate) fn operator_is_there(context: &mut Context<'_>) {
     let stack = context.stack;
     let broken = context.is_doubtful(&FieldPath::keys(["dask_operator"]));
-    // What others own, others have an operator for.
+    // External clusters have an operator elsewhere.
     let clusters = stack.dask_cluster.iter().filter(|(_, cluster)| {
         cluster.manage.is_managed() || cluster.group.values().any(|group| group.manage.is_managed())
     });

@@ -377,7 +377,7 @@ pub(crate) fn environments_are_there(context: &mut Context<'_>) {
     }
     for (key, job) in &stack.dask_job {
         let like = job.like.as_ref().and_then(|like| stack.dask_cluster.get(like));
-        // What it copies is looked at where it stands.
+        // A copied environment is checked in its own section.
         if job.environment.is_some() || like.is_none() {
             environment_of(context, &FieldPath::keys(["dask_job", key]), job.environment.as_deref());
         }
@@ -540,7 +540,7 @@ pub(crate) fn ports_differ(context: &mut Context<'_>) {
     }
     let hosts = context.stack.hosts();
     let mut taken: BTreeMap<(&str, u16), (FieldPath, FieldPath)> = BTreeMap::new();
-    // Those of jobs of SLURM are on other nodes.
+    // Schedulers of SLURM jobs run on other nodes.
     let clusters = context.stack.dask_cluster.iter().filter(|(_, cluster)| cluster.scheduler.slurm.is_none());
     let clusters = clusters.map(|(key, cluster)| {
         (FieldPath::keys(["dask_cluster", key]), &cluster.scheduler, [Some(PORT), Some(DASHBOARD_PORT)])

@@ -20,7 +20,7 @@ pub(crate) struct Gpus {
 pub(crate) fn gpus_of(pool: &NodePool) -> Option<Gpus> {
     let (kind, count) = match (fixed(pool), &pool.accelerator) {
         (Some((kind, count)), _) => (kind, count),
-        // What others own may have more than its section says.
+        // External pools may have more than their section says.
         (None, None) if !pool.manage.is_managed() => return None,
         (None, Some(Accelerator { count: None, .. })) if !pool.manage.is_managed() => return None,
         (None, Some(accelerator)) => (accelerator.r#type.as_str(), accelerator.count.unwrap_or(1)),

@@ -148,7 +148,7 @@ pub(crate) fn pods_fit_their_schema(context: &mut Context<'_>) {
     let (Some(of_dask), Some(newest)) = (pod_schema(), newest()) else { return };
     for (path, pod, role) in given_pods(context) {
         let plain = without_directives(pod);
-        // What no operator stands between is one of today's.
+        // Pods without an operator are checked against the newest PodSpec.
         let (dask, name) = (role.is_dask(), role.container());
         let shape = if dask { of_dask.clone() } else { newest.clone() };
         for problem in schema::check(&shape, &plain) {
@@ -381,7 +381,7 @@ pub(crate) fn objects_are_not_exports(context: &mut Context<'_>) {
 /// Reports Secrets with values, because they would be stored in plans and records.
 pub(crate) fn secrets_have_no_values(context: &mut Context<'_>) {
     for object in objects(context).into_iter().filter(|object| object.kind() == "Secret") {
-        // What a chart makes of its values is a value: `env:X` in them names no variable.
+        // Values from a chart are literal: `env:X` in them names no variable.
         let literal = |value: &Value| {
             let variable = value.as_str().and_then(|text| text.strip_prefix(ENV_PREFIX));
             object.bundle.is_chart() || !variable.is_some_and(is_variable)

@@ -163,7 +163,7 @@ pub(crate) fn images_are_given(context: &mut Context<'_>) {
             let path = path.clone();
             move |(key, group)| Some((path.key("group").key(key), group.image.as_ref()?))
         });
-        // What others own need not say it.
+        // External clusters need not name an image.
         let own = ((cluster.manage.is_managed() && !stack.is_on_hosts()) || !cluster.image.is_empty())
             .then_some((path, &cluster.image));
         own.into_iter().chain(groups)

@@ -87,7 +87,7 @@ fn advice(
     let mut say = |key, what: &str, help: &str| {
         found.push(Advice { key, what: what.to_owned(), help: help.to_owned() });
     };
-    // What `capacity` sets is as it should be.
+    // A pool with `capacity` gets the right values from it.
     let open = pool.capacity.is_empty();
     let anywhere = match pool.location_policy {
         None => !open,

@@ -144,7 +144,7 @@ pub(crate) fn annotated<'a>(stack: &'a Stack, annotation: &str) -> Vec<(&'a str,
 pub(crate) fn waiting(stack: &Stack) -> BTreeSet<FieldPath> {
     let mut places = BTreeSet::new();
     for Work { section, parts, .. } in work(stack) {
-        // What a job copies is described elsewhere, and is not the job's there.
+        // Pods that a job copies belong to another section and are checked there.
         places.extend(parts.into_iter().map(|part| part.path).filter(|path| section.contains(path)));
     }
     places
@@ -571,7 +571,7 @@ pub(crate) fn work_has_nodes(context: &mut Context<'_>) {
             else {
                 continue;
             };
-            // What fits no node at all is told elsewhere.
+            // Pods that fit no node are reported elsewhere.
             let Some(each) = pool.allocatable_gpus().checked_div(gpus).filter(|each| *each > 0) else {
                 continue;
             };
@@ -627,7 +627,7 @@ pub(crate) fn gangs_fit_their_queue(context: &mut Context<'_>) {
     let pools: BTreeMap<&str, PoolFacts> =
         stack.node_pool.iter().map(|(key, pool)| (key.as_str(), pool.facts(key))).collect();
     for work in work(stack) {
-        // What others own is as it is, and a cohort may lend more than this file knows.
+        // External queues cannot be changed here, and a cohort may lend more than this file shows.
         let known = stack.queue.get(work.queue);
         let closed = known.filter(|queue| queue.manage.is_managed() && queue.cohort.is_none());
         let Some(queue) = closed else { continue };

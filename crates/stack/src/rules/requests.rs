@@ -296,7 +296,7 @@ fn is_asked_for(context: &Context<'_>, pod: &Pods<'_>) -> bool {
     };
     let of_section = match keys.as_slice() {
         ["job", key] => stack.request_of(key).is_some(),
-        // What the cluster has, its pods have.
+        // Pods inherit the labels and annotations of their cluster.
         ["dask_cluster", key, ..] => {
             stack.dask_cluster.get(*key).is_some_and(|cluster| marked(&cluster.labels, &cluster.annotations))
         }
@@ -417,7 +417,7 @@ pub(crate) fn marks_have_an_effect(context: &mut Context<'_>) {
             let place =
                 part.iter().fold(spec.clone(), |place, key| place.key(key)).key("metadata").key("labels");
             for (key, value) in of["metadata"]["labels"].as_object().into_iter().flatten() {
-                // What the operator sets itself does no harm.
+                // Setting a label to the operator's own value does no harm.
                 let same = key == COMPONENT_LABEL && part.last().is_some_and(|part| value == part);
                 if key.starts_with("dask.org/") && !same {
                     let message = format!("the Dask operator sets the label `{key}` itself");

@@ -261,7 +261,7 @@ impl Look<'_, '_> {
     fn annotations(&mut self, annotations: &Map<String, Value>, path: &FieldPath) {
         for (key, value) in annotations {
             let Some(text) = value.as_str() else { continue };
-            // What is in front of the `/` is a domain.
+            // The part before the `/` is a domain.
             let name = key.rsplit('/').next().unwrap_or(key);
             if let Some(why) = self.why(name, text) {
                 self.add(
@@ -344,7 +344,7 @@ pub(crate) fn references_are_names(context: &mut Context<'_>) {
     }
     for (key, notebook) in &context.stack.notebook {
         let place = FieldPath::keys(["notebook", key, "password"]);
-        // What names a Secret is looked at by the rule of notebooks.
+        // A password that names a Secret is checked by the rule for notebooks.
         let password = notebook.password.as_ref().filter(|password| password.variable().is_some());
         found.extend(password.map(|password| (place, password)));
     }

@@ -218,7 +218,7 @@ pub(crate) fn namespaces_are_declared(context: &mut Context<'_>) {
     let objects: Vec<Object<'_>> = bundle::objects(&stack.bundles()).collect();
     let made = objects.iter().filter(|object| object.kind() == "Namespace");
     declared.extend(made.filter_map(|object| object.value["metadata"]["name"].as_str()));
-    // Those that every cluster has.
+    // Every cluster has these.
     declared.extend(["kube-system", "kube-public", "kube-node-lease"]);
     declared.extend(stack.dask_operator.as_ref().map(super::super::DaskOperator::namespace));
     declared.extend(stack.kueue.as_ref().map(super::super::Kueue::namespace));
@@ -244,7 +244,7 @@ pub(crate) fn namespaces_are_declared(context: &mut Context<'_>) {
     for object in &objects {
         let (group, version) = object.group_version();
         let namespaced = kinds.api(group, version, object.kind()).is_some_and(|api| api.namespaced);
-        // Those of charts are said where the section names them.
+        // Objects of charts are reported at the section that names the chart.
         let told = namespaced && !object.bundle.is_chart();
         let namespace = object.value["metadata"]["namespace"].as_str().filter(|_| told);
         let place = object.origin().key("metadata").key("namespace");

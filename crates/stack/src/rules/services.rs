@@ -101,7 +101,7 @@ pub(crate) fn services_fit_their_schema(context: &mut Context<'_>) {
         let Some(ServiceSpec(given)) = &cluster.service.spec else { continue };
         let path = FieldPath::keys(["dask_cluster", key, "service", "spec"]);
         for problem in schema::check(&shape, given) {
-            // What is missing comes from what it is laid over.
+            // Missing fields come from the Service that this is merged over.
             if !matches!(problem.kind, ProblemKind::MissingField(_)) {
                 context.say(finding(context, &problem, given, &shape, &path, false));
             }

@@ -404,7 +404,7 @@ fn other_zones(known: &[String], missing: &[&str]) -> String {
         .map(String::as_str)
         .filter(|zone| region_of(zone) == region && region.is_some())
         .collect();
-    // Those of the same part of the world first: `us` of `us-east4-a`.
+    // Zones of the same part of the world come first: `us` of `us-east4-a`.
     let part = |zone: &str| zone.split('-').next().unwrap_or_default().to_owned();
     let here = missing.first().map(|zone| part(zone));
     let mut all: Vec<&str> = known.iter().map(String::as_str).collect();

@@ -207,7 +207,7 @@ pub fn run_detached(of: &Connected, stack: &Path) -> Result<Result<Connected, (E
     if let Ok(connected) = serde_json::from_str(&line) {
         return Ok(Ok(connected));
     }
-    // What says something else than a connection is none.
+    // Output that is not a connection means the command failed.
     if !line.is_empty() {
         let _ = child.kill();
     }

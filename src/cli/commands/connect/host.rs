@@ -56,7 +56,7 @@ impl ConnectRun<'_> {
         let environment = self.read(link, &environment).await?.unwrap_or_default();
         // Environments that an earlier version made do not tell.
         let lacks_bokeh = environment["status"]["extras"].get("bokeh").is_some_and(Value::is_null);
-        // What it runs; what its environment has, where it does not tell.
+        // The versions of the running scheduler, or of its environment if the scheduler does not report any.
         let running = &scheduler["versions"];
         let versions = if running.is_object() { running } else { &live["status"]["versions"] };
         let mut versions: Versions = serde_json::from_value(versions.clone()).unwrap_or_default();

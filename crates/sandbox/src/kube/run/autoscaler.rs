@@ -33,7 +33,7 @@ pub fn missing_nodes(cluster: &Cluster, pools: &[PoolView], market: Market<'_>) 
         return missing;
     }
     let live: Vec<&Value> = cluster.list("", "nodes").map(|(_, node)| node).collect();
-    // What is coming up counts as what it will be.
+    // Nodes that are starting count with their final size and labels.
     let mut nodes: Vec<Value> = live.iter().map(|node| as_it_will_be(node, pools)).collect();
     for view in pools {
         let there = live.iter().filter(|node| label(node, nodes::POOL_LABEL) == pool_name(view)).count();

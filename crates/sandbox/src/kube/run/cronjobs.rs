@@ -147,7 +147,7 @@ fn imitate(run: &mut Run<'_>, job: &Value, idle: Option<Timestamp>) {
     let begun = if !variable(template, "DASK_INFRA_REAPER_SCHEDULER").is_empty() {
         idle
     } else if let Some((_, workload)) = object_at(run, variable(template, "DASK_INFRA_REAPER_WORKLOAD")) {
-        // What is in a queue counts from its admission.
+        // A queued workload counts from its admission.
         let mut conditions = list(workload, "/status/conditions").iter();
         let admitted = |one: &&Value| one["type"] == "Admitted" && one["status"] == "True";
         conditions.find(admitted).and_then(|admitted| moment(admitted, "/lastTransitionTime"))

@@ -53,7 +53,7 @@ pub fn emit(run: &mut Run<'_>, about: &Value, level: Level, reason: &str, compon
         "firstTimestamp": time(run.now), "lastTimestamp": time(run.now),
         "reportingComponent": component, "reportingInstance": "",
     });
-    // The same event twice in one round would meet its own name.
+    // Two equal events in one round would have the same name.
     let made = |write: &Write| {
         matches!(write, Write::Create { object, .. }
         if object["kind"] == "Event" && name(object) == event_name)

@@ -198,7 +198,7 @@ fn bring(run: &mut Run<'_>, request: &Value, there: bool) {
             false if run.scripts.no_capacity => Free::Some(0),
             false => Free::All,
         };
-        // What others asked for and have not yet comes first.
+        // Nodes that other requests still wait for come first.
         let of_others = coming_to(&coming, view, Some(zone));
         let wanted = nodes.saturating_add(of_others);
         free.most(wanted) >= wanted
