@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::control_plane::dask::{Deployments, became, pods};
-use crate::real::{Part, Stand, needs};
+use crate::real::{DaskFixture, Part, needs};
 
 const JOB: &str = "/apis/kubernetes.dask.org/v1/namespaces/default/daskjobs/train";
 const CLUSTERS: &str = "/apis/kubernetes.dask.org/v1/namespaces/default/daskclusters";
@@ -153,42 +153,42 @@ fn rows() -> Vec<Row> {
 }
 
 /// Schedulers and workers that stay: the operator takes a job's own away when it ends.
-async fn workers(stand: &Stand) -> Deployments {
-    let mut found = pods(&stand.client).await;
+async fn workers(fixture: &DaskFixture) -> Deployments {
+    let mut found = pods(&fixture.client).await;
     found.retain(|name, _| !name.starts_with("train"));
     found
 }
 
 /// The job's object and the run that it stands for.
-async fn run_of(stand: &Stand) -> Option<(Value, Value)> {
-    let (code, job) = stand.client.get(JOB).await;
-    let (_, runner) = stand.client.get(RUNNER).await;
+async fn run_of(fixture: &DaskFixture) -> Option<(Value, Value)> {
+    let (code, job) = fixture.client.get(JOB).await;
+    let (_, runner) = fixture.client.get(RUNNER).await;
     (code == 200).then(|| (job["metadata"]["uid"].clone(), runner["metadata"]["uid"].clone()))
 }
 
 /// The cluster of a job that has ended goes, and that is no drift.
-async fn cluster_of_the_job_goes(stand: &Stand) {
+async fn cluster_of_the_job_goes(fixture: &DaskFixture) {
     let none = |list: &Value| {
         let items = list["items"].as_array().unwrap();
         !items.iter().any(|item| item["metadata"]["name"].as_str().unwrap().starts_with("train"))
     };
-    stand.client.wait(CLUSTERS, "the job's cluster goes", none).await;
-    stand.client.wait(DEPLOYMENTS, "its Deployments go", none).await;
+    fixture.client.wait(CLUSTERS, "the job's cluster goes", none).await;
+    fixture.client.wait(DEPLOYMENTS, "its Deployments go", none).await;
 }
 
 /// One edit: what the plan says, what the apply says, what became of everything, and an empty plan after it.
-async fn row(stand: &Stand, number: usize, row: Row) -> Vec<String> {
+async fn row(fixture: &DaskFixture, number: usize, row: Row) -> Vec<String> {
     let Row { act, says, allow, ends: (exit, telling), became: expect, job } = row;
-    let (before, run_before) = (workers(stand).await, run_of(stand).await);
+    let (before, run_before) = (workers(fixture).await, run_of(fixture).await);
     let mut words = vec!["apply", "--auto-approve"];
     let what = match act {
         Act::Edit(from, to) => {
-            stand.user.edit(from, to);
+            fixture.user.edit(from, to);
             format!("{number}: {from:?} -> {to:?}")
         }
         Act::ByHand(patch) => {
             let path = format!("{JOB}?fieldManager=kubectl");
-            let (code, said) = stand.client.send(Method::PATCH, &path, MERGE, &patch).await;
+            let (code, said) = fixture.client.send(Method::PATCH, &path, MERGE, &patch).await;
             assert_eq!(code, 200, "{said}");
             format!("{number}: by hand {patch}")
         }
@@ -199,19 +199,19 @@ async fn row(stand: &Stand, number: usize, row: Row) -> Vec<String> {
     };
     println!("{what}");
     let mut wrong = Vec::new();
-    let (_, plan) = stand.plan();
+    let (_, plan) = fixture.plan();
     let unsaid = says.iter().filter(|words| !plan.contains(*words));
     wrong.extend(unsaid.map(|words| format!("{what}: no {words:?} in: {plan}")));
     if !allow.is_empty() {
-        stand.run(&words).expect(3);
-        assert_eq!(run_of(stand).await, run_before, "{what}: without consent nothing is done");
+        fixture.run(&words).expect(3);
+        assert_eq!(run_of(fixture).await, run_before, "{what}: without consent nothing is done");
         words.extend(["--allow", allow]);
     }
-    let said = stand.run(&words).expect(exit);
+    let said = fixture.run(&words).expect(exit);
     let text = format!("{}{}", said.out, said.err);
     let unsaid = telling.iter().filter(|words| !text.contains(*words));
     wrong.extend(unsaid.map(|words| format!("{what}: no {words:?} in the apply:\n{text}")));
-    let run_after = run_of(stand).await;
+    let run_after = run_of(fixture).await;
     let found = match (&run_before, &run_after) {
         (_, None) => Job::Gone,
         (before, after) if before == after => Job::Kept,
@@ -224,9 +224,9 @@ async fn row(stand: &Stand, number: usize, row: Row) -> Vec<String> {
         wrong.push(format!("{what}: the job is {found:?}, not {job:?}"));
     }
     if !text.contains("CrashLoopBackOff") {
-        cluster_of_the_job_goes(stand).await;
+        cluster_of_the_job_goes(fixture).await;
     }
-    let (code, plan) = stand.plan();
+    let (code, plan) = fixture.plan();
     let failed = exit == 1 && job == Job::New && !text.contains("CrashLoopBackOff");
     if code != 0 || failed && !plan.contains("the job failed; `--replace dask_job.train` runs it again") {
         wrong.push(format!("{what}: then a plan ends with {code} and says {plan}"));
@@ -234,11 +234,11 @@ async fn row(stand: &Stand, number: usize, row: Row) -> Vec<String> {
     let kept: Vec<String> = before.iter().map(|(name, all)| format!("{name} {} kept", all.len())).collect();
     let expect = if expect.is_empty() { kept.join(", ") } else { expect.to_owned() };
     let begun = std::time::Instant::now();
-    let mut found = became(&before, &workers(stand).await);
+    let mut found = became(&before, &workers(fixture).await);
     // The autoscaler acts on its own.
     while found != expect && begun.elapsed() < crate::real::PATIENCE && what.contains("min = 1") {
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-        found = became(&before, &workers(stand).await);
+        found = became(&before, &workers(fixture).await);
     }
     if found != expect {
         wrong.push(format!("{what}: {expect:?} is expected and {found:?} is seen"));
@@ -249,35 +249,35 @@ async fn row(stand: &Stand, number: usize, row: Row) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_runs_once_and_is_followed_to_its_end() {
     needs!(&[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operator]);
-    let stand = Stand::start(8).await;
-    stand.add(DASK);
-    let said = stand.run(&["apply", "--auto-approve"]).expect(0).says("4 added");
+    let fixture = DaskFixture::start(8).await;
+    fixture.add(DASK);
+    let said = fixture.run(&["apply", "--auto-approve"]).expect(0).says("4 added");
     said.says("loss 0.1");
-    cluster_of_the_job_goes(&stand).await;
-    assert_eq!(stand.client.get(JOB).await.1["status"]["jobStatus"], "Successful");
-    stand.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+    cluster_of_the_job_goes(&fixture).await;
+    assert_eq!(fixture.client.get(JOB).await.1["status"]["jobStatus"], "Successful");
+    fixture.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
 
     let rows = rows();
     println!("{} rows", rows.len());
     let mut wrong = Vec::new();
     for (number, each) in rows.into_iter().enumerate() {
-        wrong.extend(row(&stand, number, each).await);
+        wrong.extend(row(&fixture, number, each).await);
         if number == 13 {
-            let runner = stand.client.get(RUNNER).await.1;
+            let runner = fixture.client.get(RUNNER).await.1;
             assert_eq!(runner["status"]["containerStatuses"][0]["restartCount"], 1, "{runner}");
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 
-    stand
+    fixture
         .run(&["destroy", "--auto-approve", "--allow", "delete:dask_operator"])
         .expect(0)
         .says("Destroy complete");
-    stand.run(&["destroy", "--auto-approve"]).expect(0).says("Nothing to destroy");
-    assert_eq!(pods(&stand.client).await, Deployments::new());
+    fixture.run(&["destroy", "--auto-approve"]).expect(0).says("Nothing to destroy");
+    assert_eq!(pods(&fixture.client).await, Deployments::new());
     for left in [JOB, RUNNER, CLUSTERS] {
-        assert_eq!(stand.client.get(left).await.0, 404, "{left}");
+        assert_eq!(fixture.client.get(left).await.0, 404, "{left}");
     }
-    assert!(!stand.operator.tail().contains("Traceback"), "{}", stand.operator.tail());
-    drop(stand.plane);
+    assert!(!fixture.operator.tail().contains("Traceback"), "{}", fixture.operator.tail());
+    drop(fixture.plane);
 }

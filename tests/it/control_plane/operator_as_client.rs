@@ -10,7 +10,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
-use crate::real::{Access, Client, Operator, PATIENCE, Part, Ward, needs};
+use crate::real::{Access, Client, Operator, PATIENCE, Part, ProcessGroup, needs};
 use crate::served::{Said, User};
 
 const MERGE: &str = "application/merge-patch+json";
@@ -36,18 +36,18 @@ fn workers(group: &str) -> String {
 }
 
 /// Serves a sandbox as a user does, and says where its GKE is.
-async fn serve(ward: &mut Ward) -> String {
-    let folder = ward.folder().join("box");
+async fn serve(processes: &mut ProcessGroup) -> String {
+    let folder = processes.folder().join("box");
     let place = folder.to_string_lossy().into_owned();
     let words = ["sandbox", "serve", "--real-operator", "--time-scale", "1200", "--dir", &place];
-    ward.start("sandbox", &mut User::empty().command(&words));
+    processes.start("sandbox", &mut User::empty().command(&words));
     let begun = Instant::now();
     loop {
         let said = std::fs::read(folder.join("serve.json")).unwrap_or_default();
         if let Some(gke) = serde_json::from_slice::<Value>(&said).unwrap_or_default()["gke"].as_str() {
             return gke.to_owned();
         }
-        assert!(begun.elapsed() < PATIENCE, "{}", ward.ended().unwrap_or_default());
+        assert!(begun.elapsed() < PATIENCE, "{}", processes.ended().unwrap_or_default());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -193,8 +193,8 @@ async fn autoscaler(client: &Client) {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_real_operator_works_in_the_sandbox() {
     needs!(&[Part::Operator]);
-    let mut ward = Ward::new();
-    let gke = serve(&mut ward).await;
+    let mut processes = ProcessGroup::new();
+    let gke = serve(&mut processes).await;
     let user = User::with_ready_stack(Some(&gke));
     let stack = user.path().join("stack.toml");
     let whole = std::fs::read_to_string(&stack).unwrap();
@@ -204,7 +204,7 @@ async fn the_real_operator_works_in_the_sandbox() {
     // The operator's definitions come first, then it, then its work.
     std::fs::write(&stack, format!("{}{}", &whole[..at], &whole[until..])).unwrap();
     run(&user, &["apply", "--auto-approve"]).expect(0).says("13 added");
-    let access = access(&user, ward.folder());
+    let access = access(&user, processes.folder());
     let client = Client::new(&access);
     let operator = Operator::start(&access).await;
     std::fs::write(&stack, &whole).unwrap();

@@ -9,7 +9,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::control_plane::queue_table::{Told, one_line, state};
-use crate::real::{Client, Kueue, PATIENCE, Part, Stand, needs};
+use crate::real::{Client, DaskFixture, Kueue, PATIENCE, Part, needs};
 
 const PARTS: &[Part] = &[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operator, Part::Kueue];
 const WORKLOADS: &str = "/apis/kueue.x-k8s.io/v1beta2/namespaces/default/workloads";
@@ -53,7 +53,7 @@ fn job(name: &str, end: &str) -> String {
 }
 
 struct Lab {
-    stand: Stand,
+    fixture: DaskFixture,
     kueue: Kueue,
     base: String,
     told: Told,
@@ -61,26 +61,26 @@ struct Lab {
 
 impl Lab {
     async fn start() -> Lab {
-        let stand = Stand::start(4).await;
-        let kueue = Kueue::start(stand.plane.access()).await;
-        stand.add(QUEUES);
-        let base = stand.user.stack();
-        Lab { stand, kueue, base, told: Told::of(include_str!("queue_turns.rs")) }
+        let fixture = DaskFixture::start(4).await;
+        let kueue = Kueue::start(fixture.plane.access()).await;
+        fixture.add(QUEUES);
+        let base = fixture.user.stack();
+        Lab { fixture, kueue, base, told: Told::of(include_str!("queue_turns.rs")) }
     }
 
     fn client(&self) -> &Client {
-        &self.stand.client
+        &self.fixture.client
     }
 
     fn run(&self, words: &[&str]) -> (i32, String) {
-        let said = self.stand.run(words);
+        let said = self.fixture.run(words);
         (said.code, one_line(&format!("{} {}", said.out, said.err)))
     }
 
     /// Applies the queues with these sections.
     fn apply(&mut self, sections: &[&str], more: &[&str], code: i32) {
         let text = format!("{}{}", self.base, sections.concat());
-        self.stand.user.write(text);
+        self.fixture.user.write(text);
         let (got, said) = self.run(&[&["apply", "--auto-approve"], more].concat());
         if got != code {
             self.told.wrong(format!("apply {more:?} ends with {got}, not with {code}: {said}"));

@@ -9,7 +9,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::control_plane::queue_table::one_line;
-use crate::real::{Client, Kueue, PATIENCE, Part, Stand, needs};
+use crate::real::{Client, DaskFixture, Kueue, PATIENCE, Part, needs};
 
 const WORKLOADS: &str = "/apis/kueue.x-k8s.io/v1beta2/namespaces/default/workloads";
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -26,7 +26,7 @@ fn cluster(name: &str, workers: u32) -> String {
 }
 
 struct Lab {
-    stand: Stand,
+    fixture: DaskFixture,
     kueue: Kueue,
     base: String,
 }
@@ -34,21 +34,21 @@ struct Lab {
 impl Lab {
     /// Four GPUs, and a queue that hands them out.
     async fn start() -> Lab {
-        let stand = Stand::start(4).await;
-        let kueue = Kueue::start(stand.plane.access()).await;
-        stand.add(QUEUE);
-        let base = stand.user.stack();
-        Lab { stand, kueue, base }
+        let fixture = DaskFixture::start(4).await;
+        let kueue = Kueue::start(fixture.plane.access()).await;
+        fixture.add(QUEUE);
+        let base = fixture.user.stack();
+        Lab { fixture, kueue, base }
     }
 
     fn client(&self) -> &Client {
-        &self.stand.client
+        &self.fixture.client
     }
 
     /// The stack with these Dask clusters, and nothing else of that kind.
     fn says(&self, clusters: &[(&str, u32)]) {
         let clusters: String = clusters.iter().map(|(name, workers)| cluster(name, *workers)).collect();
-        self.stand.user.write(format!("{}{clusters}", self.base));
+        self.fixture.user.write(format!("{}{clusters}", self.base));
     }
 
     /// An apply that waits no longer than this for its turn: its exit code, and what it says as one line.
@@ -59,7 +59,7 @@ impl Lab {
     }
 
     fn run(&self, words: &[&str]) -> (i32, String) {
-        let said = self.stand.run(words);
+        let said = self.fixture.run(words);
         (said.code, one_line(&format!("{} {}", said.out, said.err)))
     }
 
@@ -100,7 +100,7 @@ impl Lab {
     }
 
     fn plans_nothing(&self) {
-        let (code, said) = self.stand.plan();
+        let (code, said) = self.fixture.plan();
         assert_eq!(code, 0, "{said}");
     }
 }
@@ -175,7 +175,7 @@ async fn gangs_wait_start_and_go_as_the_real_kueue_has_it() {
     lab.plans_nothing();
 
     // A quota that shrinks takes nothing away.
-    let path = lab.stand.user.path().join("stack.toml");
+    let path = lab.fixture.user.path().join("stack.toml");
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, text.replace("gpus = 4\n", "gpus = 8\n")).unwrap();
     let (code, said) = lab.apply("5m", &[]);

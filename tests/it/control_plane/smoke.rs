@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::real::{Client, ControlPlane, CudaCheck, Dask, Operator, Part, Ward, alive, needs};
+use crate::real::{Client, ControlPlane, CudaCheck, Dask, Operator, Part, ProcessGroup, alive, needs};
 
 const PARTS: &[Part] = &[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operator];
 
@@ -250,9 +250,9 @@ async fn the_operator_scales_down_through_a_real_scheduler() {
 fn a_killed_runner_leaves_nothing_behind() {
     const VICTIM: &str = "DASK_INFRA_TEST_VICTIM";
     if env::var_os(VICTIM).is_some() {
-        let mut ward = Ward::new();
-        ward.start("shell", Command::new("sh").args(["-c", "sleep 1000 & sleep 1000"]));
-        println!("\nvictim {} {}", ward.group(), ward.folder().display());
+        let mut processes = ProcessGroup::new();
+        processes.start("shell", Command::new("sh").args(["-c", "sleep 1000 & sleep 1000"]));
+        println!("\nvictim {} {}", processes.group(), processes.folder().display());
         thread::sleep(Duration::from_secs(1000));
         return;
     }

@@ -17,7 +17,7 @@ use tokio::task::block_in_place;
 
 use crate::control_plane::dask::{Deployments, pods};
 use crate::golden::root;
-use crate::real::{Access, Client, Dask, PATIENCE, Part, Stand, needs};
+use crate::real::{Access, Client, Dask, DaskFixture, PATIENCE, Part, needs};
 use crate::served::{ON_GKE, Said, Served, User, on_path};
 
 const OPERATOR: &str = "\n[dask_operator]\nversion = \"2026.3.0\"\n";
@@ -311,16 +311,16 @@ async fn the_script_asks_a_real_scheduler_and_work_between_two_looks_counts() {
 #[tokio::test(flavor = "multi_thread")]
 async fn on_a_real_api_server_its_account_may_do_what_it_must_and_no_more() {
     needs!(&[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operator]);
-    let mut stand = Stand::start(0).await;
-    stand.add(IDLE);
-    stand.run(&["apply", "--auto-approve"]).expect(0);
-    stand.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+    let mut fixture = DaskFixture::start(0).await;
+    fixture.add(IDLE);
+    fixture.run(&["apply", "--auto-approve"]).expect(0);
+    fixture.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
     let request = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {} });
     let path = "/api/v1/namespaces/default/serviceaccounts/d-idle/token";
-    let (code, token) = stand.client.send(Method::POST, path, "application/json", &request).await;
+    let (code, token) = fixture.client.send(Method::POST, path, "application/json", &request).await;
     assert_eq!(code, 201, "{token}");
     let token = token["status"]["token"].as_str().unwrap().to_owned();
-    let access = Access { token, ..stand.plane.access().clone() };
+    let access = Access { token, ..fixture.plane.access().clone() };
     let account = Client::new(&access);
     let dask = "/apis/kubernetes.dask.org/v1/namespaces/default";
     for (path, code) in [
@@ -340,30 +340,30 @@ async fn on_a_real_api_server_its_account_may_do_what_it_must_and_no_more() {
         assert_eq!(account.delete(&format!("{dask}/{path}")).await.0, 403, "{path}");
     }
 
-    let (_, cron) = stand.client.get(IDLE_CRON).await;
+    let (_, cron) = fixture.client.get(IDLE_CRON).await;
     let asks = |address: &str, seconds: &str| {
         let python = Part::Operator.program("python");
-        let mut command = look(&access, stand.user.path(), python, &cron);
+        let mut command = look(&access, fixture.user.path(), python, &cron);
         command.env("DASK_INFRA_REAPER_SCHEDULER", address).env("DASK_INFRA_REAPER_SECONDS", seconds);
         Said::of(&block_in_place(|| command.output()).unwrap())
     };
-    asks(&stand.dask.address(), "0").expect(0).says("it waits for its workers");
-    stand.dask.add_workers(&["w"]).await;
-    asks(&stand.dask.address(), "86400").expect(0).says("stays until it is 86400 s without work");
+    asks(&fixture.dask.address(), "0").expect(0).says("it waits for its workers");
+    fixture.dask.add_workers(&["w"]).await;
+    asks(&fixture.dask.address(), "86400").expect(0).says("stays until it is 86400 s without work");
     tokio::time::sleep(Duration::from_secs(1)).await;
-    asks(&stand.dask.address(), "1").expect(0).says("deleted: it was");
-    stand.client.wait_gone(CLUSTER, "the DaskCluster stays").await;
+    asks(&fixture.dask.address(), "1").expect(0).says("deleted: it was");
+    fixture.client.wait_gone(CLUSTER, "the DaskCluster stays").await;
     let begun = Instant::now();
-    while pods(&stand.client).await != Deployments::new() {
+    while pods(&fixture.client).await != Deployments::new() {
         assert!(begun.elapsed() < PATIENCE, "its Deployments stay");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 
-    let (code, plan) = stand.plan();
+    let (code, plan) = fixture.plan();
     assert_eq!(code, 0, "{plan}");
     for words in ["DI0363", "and its idle_stop", "No changes"] {
         assert!(plan.contains(words), "no {words:?} in: {plan}");
     }
-    stand.run(&["start", "dask_cluster.d", "--auto-approve"]).expect(0).says("2 added");
-    stand.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+    fixture.run(&["start", "dask_cluster.d", "--auto-approve"]).expect(0).says("2 added");
+    fixture.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
 }

@@ -16,7 +16,7 @@ use tokio::task::block_in_place;
 use crate::control_plane::connect::Killed;
 use crate::hosts::ssh::{Lab, sshd_is_there};
 use crate::hosts::tls::certified;
-use crate::real::{Cluster, ControlPlane, Kubelet, Operator, Part, free_ports, needs, operated};
+use crate::real::{Cluster, ControlPlane, Kubelet, Operator, Part, free_ports, needs, start_operator};
 use crate::served::{Said, User, until};
 
 const BASE: &str = r#"
@@ -254,7 +254,7 @@ impl Kubernetes {
         let mut plane = ControlPlane::start_with_a_way_to_pods().await;
         let kubelet = Kubelet::start(&mut plane, "work").await;
         let user = User::empty();
-        let operator = operated(&plane, &user).await;
+        let operator = start_operator(&plane, &user).await;
         Self { user, connecting: None, kubelet, _operator: operator, plane, runtime: Handle::current() }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use reqwest::Method;
 use serde_json::Value;
 
-use super::plane::{Access, PATIENCE};
+use super::control_plane::{Access, PATIENCE};
 
 /// Media type of a server-side apply.
 pub const APPLY: &str = "application/apply-patch+yaml";

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::control_plane::PATIENCE;
 use super::kwok::Forward;
 use super::operator::TCP_COMM;
 use super::parts::Part;
-use super::plane::PATIENCE;
-use super::ward::{Ward, free_ports};
+use super::process_group::{ProcessGroup, free_ports};
 
 /// The scheduler's web server, in pods.
 pub const DASHBOARD: u16 = 8787;
@@ -20,22 +20,22 @@ pub const DASHBOARD: u16 = 8787;
 pub struct Dask {
     comm: u16,
     dashboard: u16,
-    ward: Ward,
+    processes: ProcessGroup,
 }
 
 impl Dask {
     /// Starts a scheduler and waits until it answers.
     pub async fn start() -> Dask {
-        let mut ward = Ward::new();
+        let mut processes = ProcessGroup::new();
         let [comm, dashboard] = free_ports();
-        let mut command = program(&ward);
+        let mut command = program(&processes);
         command.args(["scheduler", "--host", "127.0.0.1", "--port", &comm.to_string(), "--no-show"]);
         command.args(["--dashboard-address", &format!("127.0.0.1:{dashboard}")]);
         // The operator retires workers through the API, which is off by default.
         let routes = "['distributed.http.health', 'distributed.http.scheduler.json', 'distributed.http.scheduler.api']";
         command.env("DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES", routes);
-        ward.start("dask scheduler", &mut command);
-        let mut dask = Dask { comm, dashboard, ward };
+        processes.start("dask scheduler", &mut command);
+        let mut dask = Dask { comm, dashboard, processes };
         dask.until("the scheduler does not answer", async |dask| dask.ask("health").await.is_some()).await;
         dask
     }
@@ -54,11 +54,11 @@ impl Dask {
     /// the names of its worker Deployments.
     pub async fn add_workers(&mut self, names: &[&str]) {
         for name in names {
-            let mut command = program(&self.ward);
+            let mut command = program(&self.processes);
             command.args(["worker", &self.address(), "--name", name]);
             command.args(["--no-nanny", "--no-dashboard", "--nthreads", "1", "--memory-limit", "0"]);
             command.args(["--host", "127.0.0.1", "--local-directory", "workers"]);
-            self.ward.start(*name, &mut command);
+            self.processes.start(*name, &mut command);
         }
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         self.until("workers are missing", async |dask| {
@@ -75,8 +75,8 @@ impl Dask {
             Client(sys.argv[1]).submit(work, sys.argv[2]).result()\n";
         let mut command = Command::new(Part::Operator.program("python"));
         command.args(["-c", script, &self.address()]).arg(done);
-        command.env("HOME", self.ward.folder());
-        self.ward.start("client", &mut command);
+        command.env("HOME", self.processes.folder());
+        self.processes.start("client", &mut command);
         self.until("no task runs", async |dask| {
             let counts = dask.ask("json/counts.json").await.unwrap_or_default();
             serde_json::from_str::<Value>(&counts).unwrap_or_default()["processing"] == 1
@@ -87,8 +87,8 @@ impl Dask {
     /// Runs a script of a notebook's user, `KUBECONFIG` and the rest in its environment, and says what it printed.
     pub fn notebook(&self, kubeconfig: &Path, script: &str) -> String {
         let mut command = Command::new(Part::Operator.program("python"));
-        command.args(["-c", script]).env("KUBECONFIG", kubeconfig).current_dir(self.ward.folder());
-        command.env("HOME", self.ward.folder()).env("TMPDIR", self.ward.folder());
+        command.args(["-c", script]).env("KUBECONFIG", kubeconfig).current_dir(self.processes.folder());
+        command.env("HOME", self.processes.folder()).env("TMPDIR", self.processes.folder());
         let output = tokio::task::block_in_place(|| command.output()).unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
@@ -113,7 +113,7 @@ impl Dask {
         let begun = Instant::now();
         while !done(self).await {
             // A worker that was retired ends well.
-            if let Some(ended) = self.ward.failed() {
+            if let Some(ended) = self.processes.failed() {
                 panic!("{ended}");
             }
             assert!(begun.elapsed() < PATIENCE, "{what} after {} s", PATIENCE.as_secs());
@@ -122,8 +122,8 @@ impl Dask {
     }
 }
 
-fn program(ward: &Ward) -> Command {
+fn program(processes: &ProcessGroup) -> Command {
     let mut command = Command::new(Part::Operator.program("dask"));
-    command.env("HOME", ward.folder()).env("TMPDIR", ward.folder());
+    command.env("HOME", processes.folder()).env("TMPDIR", processes.folder());
     command
 }

@@ -16,12 +16,12 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::client::Client;
+use super::control_plane::ControlPlane;
 use super::dask::DASHBOARD;
 use super::kwok::{self, Forward};
 use super::operator::TCP_COMM;
 use super::parts::Part;
-use super::plane::ControlPlane;
-use super::ward::{Ward, free_ports};
+use super::process_group::{ProcessGroup, free_ports};
 
 /// The node whose pods run; KWOK ends no pod there.
 const NODE: &str = "computes";
@@ -39,7 +39,7 @@ pub struct Kubelet {
 }
 
 struct Pods {
-    ward: Ward,
+    processes: ProcessGroup,
     /// Where KWOK reads logs.
     logs: PathBuf,
     /// The ports of a scheduler, by the name of its cluster.
@@ -59,8 +59,13 @@ impl Kubelet {
         plane.add_node(NODE, json!({}), 0).await;
         let logs = plane.folder().to_owned();
         let schedulers = BTreeMap::from([(cluster.to_owned(), [comm, dashboard])]);
-        let pods =
-            Pods { ward: Ward::new(), logs, schedulers, started: BTreeSet::new(), ending: BTreeMap::new() };
+        let pods = Pods {
+            processes: ProcessGroup::new(),
+            logs,
+            schedulers,
+            started: BTreeSet::new(),
+            ending: BTreeMap::new(),
+        };
         let (pods, stop) = (Arc::new(Mutex::new(pods)), Arc::new(AtomicBool::new(false)));
         let (access, shared, stopped) = (plane.access().clone(), Arc::clone(&pods), Arc::clone(&stop));
         let thread = std::thread::spawn(move || {
@@ -84,7 +89,7 @@ impl Kubelet {
 
     /// Pods whose processes run.
     pub fn running(&self) -> Vec<String> {
-        self.pods.lock().unwrap().ward.names()
+        self.pods.lock().unwrap().processes.names()
     }
 }
 
@@ -105,7 +110,7 @@ impl Pods {
             .filter(is_wanted)
             .map(|pod| (pod["metadata"]["name"].as_str().unwrap(), pod))
             .collect();
-        for name in self.ward.names() {
+        for name in self.processes.names() {
             if !wanted.contains_key(name.as_str()) {
                 self.end(name);
             }
@@ -116,7 +121,7 @@ impl Pods {
                 self.run(name, pod);
             }
         }
-        let ended = self.ward.take_ended();
+        let ended = self.processes.take_ended();
         self.ending.retain(|name, _| ended.iter().all(|(gone, _)| gone != name));
         let of_pod = |(name, code): (String, i32)| Some((wanted.get(name.as_str())?, name, code));
         ended.into_iter().filter_map(of_pod).map(|(pod, name, code)| self.told(pod, &name, code)).collect()
@@ -124,12 +129,12 @@ impl Pods {
 
     fn end(&mut self, name: String) {
         let Some(asked) = self.ending.get(&name) else {
-            self.ward.signal(&name, "TERM");
+            self.processes.signal(&name, "TERM");
             self.ending.insert(name, Instant::now());
             return;
         };
         if asked.elapsed() > GRACE {
-            self.ward.signal(&name, "KILL");
+            self.processes.signal(&name, "KILL");
         }
     }
 
@@ -164,8 +169,8 @@ impl Pods {
         let mut command = Command::new(programs.join(&words[0]));
         command.args(&words[1..]).env_clear().envs(variables);
         let path = format!("{}:/usr/bin:/bin", programs.display());
-        command.env("PATH", path).env("HOME", self.ward.folder()).env("TMPDIR", self.ward.folder());
-        self.ward.start(name, &mut command);
+        command.env("PATH", path).env("HOME", self.processes.folder()).env("TMPDIR", self.processes.folder());
+        self.processes.start(name, &mut command);
     }
 
     /// A text with the addresses of schedulers in the place of their names.
@@ -190,7 +195,7 @@ impl Pods {
     /// wants that; here its pod ends, and whoever owns that makes another one.
     fn told(&self, pod: &Value, name: &str, code: i32) -> (String, Value) {
         let container = &pod["spec"]["containers"][0];
-        self.say(container, &self.ward.said(name));
+        self.say(container, &self.processes.said(name));
         let (phase, reason) = if code == 0 { ("Succeeded", "Completed") } else { ("Failed", "Error") };
         let status = json!({ "phase": phase, "containerStatuses": [{
             "name": container["name"], "image": container["image"], "imageID": "", "ready": false, "started": false, "restartCount": 0,

@@ -11,9 +11,9 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 
 use super::client::Client;
+use super::control_plane::{Access, PATIENCE};
 use super::parts::Part;
-use super::plane::{Access, PATIENCE};
-use super::ward::{Ward, free_ports};
+use super::process_group::{ProcessGroup, free_ports};
 
 /// Definitions of more than one version. Source: `config/components/crd/kustomization.yaml` of Kueue.
 const CONVERTED: [&str; 5] = ["clusterqueues", "localqueues", "cohorts", "workloads", "multikueueclusters"];
@@ -25,7 +25,7 @@ pub const NAMESPACE: &str = "kueue-system";
 
 /// A running manager of Kueue, with `pod` among its frameworks.
 pub struct Kueue {
-    ward: Ward,
+    processes: ProcessGroup,
     configuration: PathBuf,
     health: u16,
 }
@@ -33,19 +33,19 @@ pub struct Kueue {
 impl Kueue {
     /// Installs the definitions, starts the manager, and has its webhooks asked.
     pub async fn start(access: &Access) -> Kueue {
-        let (ward, client) = (Ward::new(), Client::new(access));
+        let (processes, client) = (ProcessGroup::new(), Client::new(access));
         let [health, webhook] = free_ports();
         let url = format!("https://127.0.0.1:{webhook}");
         let certified = rcgen::generate_simple_self_signed(["localhost".into(), "127.0.0.1".into()]).unwrap();
-        ward.write("tls.crt", certified.cert.pem());
-        ward.write("tls.key", certified.signing_key.serialize_pem());
+        processes.write("tls.crt", certified.cert.pem());
+        processes.write("tls.key", certified.signing_key.serialize_pem());
         let reached = |path: &str| json!({ "url": format!("{url}{path}"), "caBundle": BASE64.encode(certified.cert.pem()) });
         define(&client, &reached).await;
         let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } });
         put(&client, "/api/v1/namespaces", &namespace).await;
         put(&client, &format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments"), &stand_in()).await;
 
-        let folder = ward.folder().display().to_string();
+        let folder = processes.folder().display().to_string();
         let configuration = json!({
             "apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", "namespace": NAMESPACE,
             "health": { "healthProbeBindAddress": format!("127.0.0.1:{health}") },
@@ -58,8 +58,8 @@ impl Kueue {
             "clientConnection": { "qps": 50, "burst": 100 },
             "integrations": { "frameworks": ["batch/job", "pod"] },
         });
-        let configuration = ward.write("kueue.yaml", configuration.to_string());
-        let mut kueue = Kueue { ward, configuration, health };
+        let configuration = processes.write("kueue.yaml", configuration.to_string());
+        let mut kueue = Kueue { processes, configuration, health };
         kueue.run(access).await;
         // Last: as long as nobody answers them, no pod can be made.
         for mut object in documents("webhooks.yaml") {
@@ -83,11 +83,11 @@ impl Kueue {
     /// Starts the manager, and waits until it is ready.
     async fn run(&mut self, access: &Access) {
         let begun = Instant::now();
-        let folder = self.ward.folder().display().to_string();
+        let folder = self.processes.folder().display().to_string();
         let mut command = Command::new(Part::Kueue.program("kueue"));
         command.arg("--config").arg(&self.configuration).arg("--kubeconfig").arg(&access.kubeconfig);
         command.env("KUEUE_METRICS_CERTS", &folder).env("HOME", &folder);
-        self.ward.start("kueue", &mut command);
+        self.processes.start("kueue", &mut command);
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
         let ready = format!("http://127.0.0.1:{}/readyz", self.health);
         while !http.get(&ready).send().await.is_ok_and(|answer| answer.status().is_success()) {
@@ -99,7 +99,7 @@ impl Kueue {
 
     /// Fails when its manager has ended.
     pub fn lives(&mut self) {
-        if let Some(ended) = self.ward.ended() {
+        if let Some(ended) = self.processes.ended() {
             panic!("{ended}");
         }
     }

@@ -13,27 +13,27 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "test code outside of test functions")]
 
 mod client;
+mod control_plane;
 mod dask;
+mod dask_fixture;
+mod egress_proxy;
 mod kubelet;
 mod kueue;
 mod kwok;
 mod operator;
 mod parts;
-mod plane;
+mod process_group;
 mod slurm;
-mod stand;
-mod switch;
-mod ward;
 
 pub use client::Client;
+pub use control_plane::{Access, ControlPlane, PATIENCE};
 pub use dask::Dask;
+pub use dask_fixture::{DaskFixture, start_operator};
 pub use kubelet::Kubelet;
 pub use kueue::Kueue;
 pub use kwok::CudaCheck;
 pub use operator::Operator;
 pub(crate) use parts::needs;
 pub use parts::{Part, can_run, versions};
-pub use plane::{Access, ControlPlane, PATIENCE};
+pub use process_group::{ProcessGroup, alive, free_ports};
 pub use slurm::Cluster;
-pub use stand::{Stand, operated};
-pub use ward::{Ward, alive, free_ports};

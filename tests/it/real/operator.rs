@@ -3,9 +3,9 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use super::control_plane::{Access, PATIENCE};
 use super::parts::Part;
-use super::plane::{Access, PATIENCE};
-use super::ward::{Ward, free_ports};
+use super::process_group::{ProcessGroup, free_ports};
 
 /// The port where the operator looks for a cluster's scheduler.
 pub const TCP_COMM: u16 = 8786;
@@ -26,7 +26,7 @@ def look_soon(settings: kopf.OperatorSettings, **_):
 pub struct Operator {
     /// How long it took to answer its liveness probe.
     pub started_in: Duration,
-    ward: Ward,
+    processes: ProcessGroup,
 }
 
 impl Operator {
@@ -34,7 +34,7 @@ impl Operator {
     /// definitions should be there before: it looks again for them only now and then.
     pub async fn start(access: &Access) -> Operator {
         let begun = Instant::now();
-        let mut ward = Ward::new();
+        let mut processes = ProcessGroup::new();
         let [port] = free_ports();
         let liveness = format!("http://127.0.0.1:{port}/healthz");
         let mut command = Command::new(Part::Operator.program("kopf"));
@@ -45,44 +45,44 @@ impl Operator {
             "--all-namespaces",
             "--standalone",
         ]);
-        command.arg(format!("--liveness={liveness}")).arg(ward.write("settings.py", SETTINGS));
+        command.arg(format!("--liveness={liveness}")).arg(processes.write("settings.py", SETTINGS));
         command.env("KUBECONFIG", &access.kubeconfig);
         // Dask writes a configuration into HOME, Kubernetes clients write certificates into TMPDIR.
-        command.env("HOME", ward.folder()).env("TMPDIR", ward.folder());
-        ward.start("operator", &mut command);
+        command.env("HOME", processes.folder()).env("TMPDIR", processes.folder());
+        processes.start("operator", &mut command);
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
         while !http.get(&liveness).send().await.is_ok_and(|answer| answer.status().is_success()) {
-            if let Some(ended) = ward.ended() {
+            if let Some(ended) = processes.ended() {
                 panic!("{ended}");
             }
             assert!(begun.elapsed() < PATIENCE, "the operator is not alive after {} s", PATIENCE.as_secs());
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        Operator { started_in: begun.elapsed(), ward }
+        Operator { started_in: begun.elapsed(), processes }
     }
 
     /// Stops its process where it is: its Deployment stays available, and nobody watches.
     pub fn pause(&self) {
-        self.ward.signal("operator", "STOP");
+        self.processes.signal("operator", "STOP");
     }
 
     /// Lets it go on.
     pub fn resume(&self) {
-        self.ward.signal("operator", "CONT");
+        self.processes.signal("operator", "CONT");
     }
 
     /// The process group of it.
     pub fn group(&self) -> i32 {
-        self.ward.group()
+        self.processes.group()
     }
 
     /// Its whole log.
     pub fn log(&self) -> String {
-        self.ward.said("operator")
+        self.processes.said("operator")
     }
 
     /// The last lines of its log.
     pub fn tail(&self) -> String {
-        self.ward.tail("operator")
+        self.processes.tail("operator")
     }
 }

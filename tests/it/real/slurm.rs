@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use super::parts::SLURMCTLD;
-use super::ward::{Ward, free_ports};
+use super::process_group::{ProcessGroup, free_ports};
 use crate::served::until;
 
 /// Nodes that the machine pretends to be, and CPUs of each: more than it has.
@@ -15,18 +15,18 @@ const NODES: usize = 4;
 const CPUS: usize = 4;
 
 pub struct Cluster {
-    ward: Ward,
+    processes: ProcessGroup,
     has_controller: bool,
 }
 
 impl Cluster {
     /// Nodes are idle when this returns.
     pub fn start() -> Self {
-        let mut ward = Ward::new();
+        let mut processes = ProcessGroup::new();
         let ports = free_ports::<5>();
         let host = Command::new("hostname").arg("-s").output().unwrap();
         let host = String::from_utf8(host.stdout).unwrap().trim().to_owned();
-        let folder = ward.folder().display().to_string();
+        let folder = processes.folder().display().to_string();
         let mut text = format!(
             "ClusterName=real\nSlurmctldHost={host}(127.0.0.1)\nSlurmctldPort={}\nSlurmUser={user}\nSlurmdUser={user}\n\
              AuthType=auth/munge\nAuthInfo=socket={folder}/munge.sock\nCredType=cred/munge\nStateSaveLocation={folder}/ctld\n\
@@ -40,7 +40,7 @@ impl Cluster {
             user = user(),
         );
         for (node, port) in ports.iter().enumerate().skip(1) {
-            fs::create_dir(ward.folder().join(format!("spool.n{node}"))).unwrap();
+            fs::create_dir(processes.folder().join(format!("spool.n{node}"))).unwrap();
             writeln!(
                 text,
                 "NodeName=n{node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={CPUS} RealMemory=8000 State=UNKNOWN"
@@ -49,15 +49,15 @@ impl Cluster {
         }
         writeln!(text, "PartitionName=cpu Nodes=n[1-{NODES}] Default=YES MaxTime=INFINITE State=UP").unwrap();
         writeln!(text, "PartitionName=short Nodes=n1 MaxTime=10 State=UP").unwrap();
-        ward.write("slurm.conf", text);
-        fs::create_dir(ward.folder().join("ctld")).unwrap();
-        let key = ward.write(
+        processes.write("slurm.conf", text);
+        fs::create_dir(processes.folder().join("ctld")).unwrap();
+        let key = processes.write(
             "munge.key",
             (0..128u8).map(|byte| byte.wrapping_mul(37).wrapping_add(11)).collect::<Vec<u8>>(),
         );
         fs::set_permissions(&key, fs::Permissions::from_mode(0o400)).unwrap();
         // munged refuses a folder that others can write, and its socket is for everybody.
-        fs::set_permissions(ward.folder(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(processes.folder(), fs::Permissions::from_mode(0o755)).unwrap();
         let mut munged = Command::new("/usr/sbin/munged");
         munged.args(["--foreground", "--force", "--num-threads=2"]);
         for (option, file) in [
@@ -68,10 +68,10 @@ impl Cluster {
         ] {
             munged.arg(format!("--{option}={folder}/{file}"));
         }
-        ward.start("munged", &mut munged);
-        let socket = ward.folder().join("munge.sock");
+        processes.start("munged", &mut munged);
+        let socket = processes.folder().join("munge.sock");
         until("munge answers", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
-        let mut cluster = Self { ward, has_controller: false };
+        let mut cluster = Self { processes, has_controller: false };
         cluster.start_controller();
         for node in 1..=NODES {
             cluster.start_node(node);
@@ -88,20 +88,22 @@ impl Cluster {
     }
 
     pub fn configuration(&self) -> PathBuf {
-        self.ward.folder().join("slurm.conf")
+        self.processes.folder().join("slurm.conf")
     }
 
     pub fn start_controller(&mut self) {
         let mut controller = Command::new(SLURMCTLD);
         controller.arg("-D").env("SLURM_CONF", self.configuration());
-        self.ward.start("slurmctld", &mut controller);
+        self.processes.start("slurmctld", &mut controller);
         self.has_controller = true;
     }
 
     /// As a controller ends that an administrator shuts down: one that is killed forgets jobs that it started a moment before, and later ends them.
     pub fn end_controller(&mut self) {
-        self.ward.signal("slurmctld", "TERM");
-        until("the controller ends", || self.ward.take_ended().iter().any(|(name, _)| name == "slurmctld"));
+        self.processes.signal("slurmctld", "TERM");
+        until("the controller ends", || {
+            self.processes.take_ended().iter().any(|(name, _)| name == "slurmctld")
+        });
         self.has_controller = false;
     }
 
@@ -115,7 +117,7 @@ impl Cluster {
     fn start_node(&mut self, node: usize) {
         let mut daemon = Command::new("/usr/sbin/slurmd");
         daemon.args(["-D", "-N", &format!("n{node}")]).env("SLURM_CONF", self.configuration());
-        self.ward.start(format!("slurmd-n{node}"), &mut daemon);
+        self.processes.start(format!("slurmd-n{node}"), &mut daemon);
     }
 
     /// What one of SLURM's programs prints.

@@ -7,7 +7,7 @@ use super::{Client, ControlPlane, CudaCheck, Dask, Operator};
 use crate::served::{Said, User};
 
 /// A control plane with one node, the real operator, a scheduler behind every scheduler's pod, and a user.
-pub struct Stand {
+pub struct DaskFixture {
     pub plane: ControlPlane,
     pub client: Client,
     pub dask: Dask,
@@ -16,7 +16,7 @@ pub struct Stand {
 }
 
 /// Gives a user a stack with the operator alone, applies it, and starts what its pod would run.
-pub async fn operated(plane: &ControlPlane, user: &User) -> Operator {
+pub async fn start_operator(plane: &ControlPlane, user: &User) -> Operator {
     let kubeconfig = plane.access().kubeconfig.display();
     let stack = format!(
         "[stack]\nname = \"s\"\n\n[kubernetes]\nkubeconfig = \"{kubeconfig}\"\n\n[dask_operator]\nversion = \"2026.3.0\"\n"
@@ -26,16 +26,16 @@ pub async fn operated(plane: &ControlPlane, user: &User) -> Operator {
     Operator::start(plane.access()).await
 }
 
-impl Stand {
+impl DaskFixture {
     /// Starts it all; the user's stack has the operator's definitions applied.
-    pub async fn start(gpus: u32) -> Stand {
+    pub async fn start(gpus: u32) -> DaskFixture {
         let mut plane = ControlPlane::start().await;
         let dask = Dask::start().await;
         plane.restart_kwok(CudaCheck::Passes, &dask.forwards()).await;
         plane.add_node("node-0", json!({}), gpus).await;
         let (client, user) = (plane.client(), User::empty());
-        let operator = operated(&plane, &user).await;
-        Stand { plane, client, dask, operator, user }
+        let operator = start_operator(&plane, &user).await;
+        DaskFixture { plane, client, dask, operator, user }
     }
 
     /// Adds sections to the stack.

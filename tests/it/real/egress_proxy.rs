@@ -9,19 +9,19 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
 
 use super::kwok::Forward;
-use super::ward::Ward;
+use super::process_group::ProcessGroup;
 
 /// A running proxy, until it is dropped.
-pub struct Switch {
+pub struct EgressProxy {
     configuration: PathBuf,
     forwards: Arc<Mutex<Vec<Forward>>>,
     task: tokio::task::JoinHandle<()>,
 }
 
-impl Switch {
-    /// Listens on a socket in the ward's folder.
-    pub fn start(ward: &Ward) -> Switch {
-        let socket = ward.folder().join("pods.sock");
+impl EgressProxy {
+    /// Listens on a socket in the folder of the processes.
+    pub fn start(processes: &ProcessGroup) -> EgressProxy {
+        let socket = processes.folder().join("pods.sock");
         let listener = UnixListener::bind(&socket).unwrap();
         let through =
             json!({ "proxyProtocol": "HTTPConnect", "transport": { "uds": { "udsName": socket } } });
@@ -30,7 +30,7 @@ impl Switch {
             "kind": "EgressSelectorConfiguration",
             "egressSelections": [{ "name": "cluster", "connection": through }],
         });
-        let configuration = ward.write("egress.json", configuration.to_string());
+        let configuration = processes.write("egress.json", configuration.to_string());
         let forwards = Arc::new(Mutex::new(Vec::new()));
         let routes = Arc::clone(&forwards);
         let task = tokio::spawn(async move {
@@ -38,7 +38,7 @@ impl Switch {
                 tokio::spawn(connect(client, Arc::clone(&routes)));
             }
         });
-        Switch { configuration, forwards, task }
+        EgressProxy { configuration, forwards, task }
     }
 
     /// What `--egress-selector-config-file` of the API server wants.
@@ -52,7 +52,7 @@ impl Switch {
     }
 }
 
-impl Drop for Switch {
+impl Drop for EgressProxy {
     fn drop(&mut self) {
         self.task.abort();
     }

@@ -11,7 +11,7 @@ use std::thread;
 
 /// A scratch folder and the processes started in it. Dropping it kills them and removes the folder;
 /// `tests/real/guard` does, so it also happens when the test runner itself is killed.
-pub struct Ward {
+pub struct ProcessGroup {
     folder: PathBuf,
     guard: Child,
     /// The guard acts when this closes. Nobody else has it: the standard library's pipes close on exec.
@@ -20,9 +20,9 @@ pub struct Ward {
     children: Vec<(String, Child)>,
 }
 
-impl Ward {
+impl ProcessGroup {
     /// An empty folder under guard.
-    pub fn new() -> Ward {
+    pub fn new() -> ProcessGroup {
         let folder = tempfile::Builder::new().prefix("dask-infra-real-").tempdir().unwrap().keep();
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/real/guard");
         let mut guard = Command::new(script)
@@ -38,7 +38,7 @@ impl Ward {
         let mut line = String::new();
         BufReader::new(guard.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let group = line.trim().parse().expect("tests/real/guard says a process group first");
-        Ward { folder, guard, leash, group, children: Vec::new() }
+        ProcessGroup { folder, guard, leash, group, children: Vec::new() }
     }
 
     /// Where the processes keep their files, and their logs as `NAME.log`.
@@ -137,7 +137,7 @@ impl Ward {
     }
 }
 
-impl Drop for Ward {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         if thread::panicking() {
             for (name, _) in &self.children {

@@ -12,10 +12,10 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::client::Client;
+use super::egress_proxy::EgressProxy;
 use super::kwok::{self, CudaCheck, Forward};
 use super::parts::Part;
-use super::switch::Switch;
-use super::ward::{Ward, free_ports};
+use super::process_group::{ProcessGroup, free_ports};
 
 /// Longest wait for something to come up or to come about. An idle machine needs a tenth of it.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -78,8 +78,8 @@ pub struct ControlPlane {
     pub started_in: Duration,
     kubelet_port: u16,
     etcd: u16,
-    switch: Option<Switch>,
-    ward: Ward,
+    proxy: Option<EgressProxy>,
+    processes: ProcessGroup,
 }
 
 impl ControlPlane {
@@ -118,42 +118,42 @@ impl ControlPlane {
 
     async fn try_start(extent: Extent) -> Result<ControlPlane, String> {
         let begun = Instant::now();
-        let mut ward = Ward::new();
+        let mut processes = ProcessGroup::new();
         let [etcd, etcd_peers, secure, kubelet_port] = free_ports();
         let pair = rcgen::KeyPair::generate().unwrap();
         let key = pair.serialize_pem();
         let token = blake3::hash(key.as_bytes()).to_hex().to_string();
-        ward.write("service-accounts.key", &key);
-        ward.write("service-accounts.pub", pair.public_key_pem());
-        ward.write("tokens.csv", format!("{token},admin,admin,\"system:masters\"\n"));
-        start_etcd(&mut ward, etcd, etcd_peers);
-        let switch = (extent == Extent::Reachable).then(|| Switch::start(&ward));
-        let audit = (extent == Extent::Audited).then(|| audit_policy(&ward));
-        start_api_server(&mut ward, etcd, secure, (switch.as_ref(), audit.as_deref()));
-        let access = access(&mut ward, secure, token, begun).await?;
+        processes.write("service-accounts.key", &key);
+        processes.write("service-accounts.pub", pair.public_key_pem());
+        processes.write("tokens.csv", format!("{token},admin,admin,\"system:masters\"\n"));
+        start_etcd(&mut processes, etcd, etcd_peers);
+        let proxy = (extent == Extent::Reachable).then(|| EgressProxy::start(&processes));
+        let audit = (extent == Extent::Audited).then(|| audit_policy(&processes));
+        start_api_server(&mut processes, etcd, secure, (proxy.as_ref(), audit.as_deref()));
+        let access = access(&mut processes, secure, token, begun).await?;
         let client = Client::new(&access);
-        until(&mut ward, begun, "the API server is not ready", async || {
+        until(&mut processes, begun, "the API server is not ready", async || {
             client.try_get("/readyz").await.is_ok_and(|(status, _)| status == 200)
         })
         .await?;
-        start_controllers(&mut ward, &access, extent);
+        start_controllers(&mut processes, &access, extent);
         if extent != Extent::WithoutNodes {
             let certified =
                 rcgen::generate_simple_self_signed(["localhost".into(), "127.0.0.1".into()]).unwrap();
-            ward.write("kubelet.crt", certified.cert.pem());
-            ward.write("kubelet.key", certified.signing_key.serialize_pem());
-            start_kwok(&mut ward, &access, kubelet_port, CudaCheck::Passes, &[]);
+            processes.write("kubelet.crt", certified.cert.pem());
+            processes.write("kubelet.key", certified.signing_key.serialize_pem());
+            start_kwok(&mut processes, &access, kubelet_port, CudaCheck::Passes, &[]);
         }
         // The controller-manager makes it; pods need it.
-        until(&mut ward, begun, "no default service account", async || {
+        until(&mut processes, begun, "no default service account", async || {
             let account = client.try_get("/api/v1/namespaces/default/serviceaccounts/default").await;
             account.is_ok_and(|(status, _)| status == 200)
         })
         .await?;
         if extent != Extent::WithoutNodes {
-            kwok_listens(&mut ward, kubelet_port, begun).await?;
+            kwok_listens(&mut processes, kubelet_port, begun).await?;
         }
-        Ok(ControlPlane { access, started_in: begun.elapsed(), kubelet_port, etcd, switch, ward })
+        Ok(ControlPlane { access, started_in: begun.elapsed(), kubelet_port, etcd, proxy, processes })
     }
 
     /// How to reach it.
@@ -173,12 +173,12 @@ impl ControlPlane {
 
     /// The process group of everything in it.
     pub fn group(&self) -> i32 {
-        self.ward.group()
+        self.processes.group()
     }
 
     /// The scratch folder of everything in it.
     pub fn folder(&self) -> &Path {
-        self.ward.folder()
+        self.processes.folder()
     }
 
     /// `PATCH`, `LIST` and such, and the path, of each request that came from a program so far, by what it calls itself.
@@ -198,15 +198,15 @@ impl ControlPlane {
     /// Starts KWOK again with another fate for CUDA checks and other forwarded ports. Pods that reached
     /// their end keep it.
     pub async fn restart_kwok(&mut self, check: CudaCheck, forwards: &[Forward]) {
-        self.ward.end("kwok");
+        self.processes.end("kwok");
         // The new one would leave the nodes alone until the leases of the old one lapse, 40 s later.
         let (status, said) = self.client().delete(NODE_LEASES).await;
         assert_eq!(status, 200, "{said}");
-        start_kwok(&mut self.ward, &self.access, self.kubelet_port, check, forwards);
-        if let Some(switch) = &self.switch {
-            switch.lead(forwards);
+        start_kwok(&mut self.processes, &self.access, self.kubelet_port, check, forwards);
+        if let Some(proxy) = &self.proxy {
+            proxy.lead(forwards);
         }
-        kwok_listens(&mut self.ward, self.kubelet_port, Instant::now()).await.unwrap();
+        kwok_listens(&mut self.processes, self.kubelet_port, Instant::now()).await.unwrap();
     }
 
     /// Makes a node as GKE would register it; KWOK makes it Ready. `gpus` of 0 leaves the resource out.
@@ -230,13 +230,13 @@ impl ControlPlane {
 
 /// Waits for `done`, no longer than [`PATIENCE`] since `begun`, and not for a process that has ended.
 async fn until(
-    ward: &mut Ward,
+    processes: &mut ProcessGroup,
     begun: Instant,
     what: &str,
     done: impl AsyncFn() -> bool,
 ) -> Result<(), String> {
     while !done().await {
-        if let Some(ended) = ward.ended() {
+        if let Some(ended) = processes.ended() {
             return Err(ended);
         }
         if begun.elapsed() > PATIENCE {
@@ -247,10 +247,12 @@ async fn until(
     Ok(())
 }
 
-async fn kwok_listens(ward: &mut Ward, port: u16, begun: Instant) -> Result<(), String> {
+async fn kwok_listens(processes: &mut ProcessGroup, port: u16, begun: Instant) -> Result<(), String> {
     let address = ("127.0.0.1", port);
-    until(ward, begun, "KWOK does not listen", async || tokio::net::TcpStream::connect(address).await.is_ok())
-        .await
+    until(processes, begun, "KWOK does not listen", async || {
+        tokio::net::TcpStream::connect(address).await.is_ok()
+    })
+    .await
 }
 
 /// A program that collects garbage when its heap is five times what lives, not twice: an API server that lives for some
@@ -261,32 +263,32 @@ fn program(part: Part, name: &str) -> Command {
     command
 }
 
-fn start_etcd(ward: &mut Ward, port: u16, peers: u16) {
+fn start_etcd(processes: &mut ProcessGroup, port: u16, peers: u16) {
     let (url, peer) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peers}"));
     let mut command = program(Part::Etcd, "etcd");
     command.args(["--data-dir", "etcd", "--unsafe-no-fsync", "--log-level", "warn"]);
     command.args(["--listen-client-urls", &url, "--advertise-client-urls", &url]);
     command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
     command.args(["--initial-cluster", &format!("default={peer}")]);
-    ward.start("etcd", &mut command);
+    processes.start("etcd", &mut command);
 }
 
 /// One line a request, when it comes in.
-fn audit_policy(ward: &Ward) -> PathBuf {
+fn audit_policy(processes: &ProcessGroup) -> PathBuf {
     let policy = json!({
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
         "omitStages": ["ResponseStarted", "ResponseComplete", "Panic"],
         "rules": [{ "level": "Metadata" }],
     });
-    ward.write("audit.json", policy.to_string())
+    processes.write("audit.json", policy.to_string())
 }
 
 fn start_api_server(
-    ward: &mut Ward,
+    processes: &mut ProcessGroup,
     etcd: u16,
     port: u16,
-    (switch, audit): (Option<&Switch>, Option<&Path>),
+    (proxy, audit): (Option<&EgressProxy>, Option<&Path>),
 ) {
     let mut command = program(Part::Kubernetes, "kube-apiserver");
     command.args(["--etcd-servers", &format!("http://127.0.0.1:{etcd}")]);
@@ -300,16 +302,16 @@ fn start_api_server(
     command.args(["--service-account-issuer", "https://kubernetes.default.svc"]);
     // The installer of the NVIDIA driver is a privileged pod.
     command.args(["--service-cluster-ip-range", "10.96.0.0/16", "--allow-privileged=true"]);
-    if let Some(switch) = switch {
-        command.arg("--egress-selector-config-file").arg(switch.configuration());
+    if let Some(proxy) = proxy {
+        command.arg("--egress-selector-config-file").arg(proxy.configuration());
     }
     if let Some(policy) = audit {
         command.arg("--audit-policy-file").arg(policy).args(["--audit-log-path", AUDIT_LOG]);
     }
-    ward.start("kube-apiserver", &mut command);
+    processes.start("kube-apiserver", &mut command);
 }
 
-fn start_controllers(ward: &mut Ward, access: &Access, extent: Extent) {
+fn start_controllers(processes: &mut ProcessGroup, access: &Access, extent: Extent) {
     let mut command = program(Part::Kubernetes, "kube-controller-manager");
     command.arg("--kubeconfig").arg(&access.kubeconfig);
     command.args(["--service-account-private-key-file", "service-accounts.key"]);
@@ -319,19 +321,25 @@ fn start_controllers(ward: &mut Ward, access: &Access, extent: Extent) {
         command.arg("--controllers=namespace-controller,garbage-collector-controller,serviceaccount-controller,root-ca-certificate-publisher-controller");
         // Hundreds of namespaces are made at once.
         command.args(["--kube-api-qps=500", "--kube-api-burst=1000"]);
-        ward.start("kube-controller-manager", &mut command);
+        processes.start("kube-controller-manager", &mut command);
         return;
     }
-    ward.start("kube-controller-manager", &mut command);
+    processes.start("kube-controller-manager", &mut command);
     let mut command = program(Part::Kubernetes, "kube-scheduler");
     command.arg("--kubeconfig").arg(&access.kubeconfig);
     command.args(["--leader-elect=false", "--secure-port=0"]);
-    ward.start("kube-scheduler", &mut command);
+    processes.start("kube-scheduler", &mut command);
 }
 
-fn start_kwok(ward: &mut Ward, access: &Access, port: u16, check: CudaCheck, forwards: &[Forward]) {
+fn start_kwok(
+    processes: &mut ProcessGroup,
+    access: &Access,
+    port: u16,
+    check: CudaCheck,
+    forwards: &[Forward],
+) {
     let stages = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/real/kwok.yaml");
-    let ours = ward.write("kwok.yaml", kwok::configuration(ward.folder(), check, forwards));
+    let ours = processes.write("kwok.yaml", kwok::configuration(processes.folder(), check, forwards));
     let mut command = program(Part::Kwok, "kwok");
     command.arg("--config").arg(stages).arg("--config").arg(ours);
     command.arg("--kubeconfig").arg(&access.kubeconfig);
@@ -341,14 +349,19 @@ fn start_kwok(ward: &mut Ward, access: &Access, port: u16, check: CudaCheck, for
     command.arg(format!("--server-address=127.0.0.1:{port}"));
     command.args(["--tls-cert-file=kubelet.crt", "--tls-private-key-file=kubelet.key"]);
     // It would read ~/.kwok otherwise.
-    command.env("HOME", ward.folder()).env("KWOK_WORKDIR", ward.folder());
-    ward.start("kwok", &mut command);
+    command.env("HOME", processes.folder()).env("KWOK_WORKDIR", processes.folder());
+    processes.start("kwok", &mut command);
 }
 
 /// Waits for the certificate that the API server makes for itself, and writes the kubeconfig.
-async fn access(ward: &mut Ward, port: u16, token: String, begun: Instant) -> Result<Access, String> {
-    let path = ward.folder().join("certs/apiserver.crt");
-    until(ward, begun, "the API server has no certificate", async || {
+async fn access(
+    processes: &mut ProcessGroup,
+    port: u16,
+    token: String,
+    begun: Instant,
+) -> Result<Access, String> {
+    let path = processes.folder().join("certs/apiserver.crt");
+    until(processes, begun, "the API server has no certificate", async || {
         fs::read_to_string(&path).is_ok_and(|pem| pem.ends_with("-----END CERTIFICATE-----\n"))
     })
     .await?;
@@ -365,6 +378,6 @@ async fn access(ward: &mut Ward, port: u16, token: String, begun: Instant) -> Re
         } }],
         "users": [{ "name": "admin", "user": { "token": token } }],
     });
-    let kubeconfig = ward.write("kubeconfig", format!("{kubeconfig:#}\n"));
+    let kubeconfig = processes.write("kubeconfig", format!("{kubeconfig:#}\n"));
     Ok(Access { server, token, ca_pem, kubeconfig })
 }
