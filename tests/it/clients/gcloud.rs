@@ -1,7 +1,7 @@
 //! The real gcloud against the sandbox, where it is installed: the commands of the guides, and walks over what it
 //! lists, describes and changes. It must never crash on what the sandbox says.
 
-mod preloaded;
+mod fork_server;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -30,7 +30,7 @@ impl Gcloud {
     /// The exit code, and all that was printed. It is a fork of a preloaded gcloud where there can be one.
     pub fn run(&self, words: &str) -> (i32, String) {
         let all: Vec<&str> = words.split_whitespace().collect();
-        preloaded::run(&all, &self.environment()).unwrap_or_else(|| self.run_alone(words))
+        fork_server::run(&all, &self.environment()).unwrap_or_else(|| self.run_alone(words))
     }
 
     /// The same, as a process of its own.

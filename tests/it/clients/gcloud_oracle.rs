@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
 
 mod differences;
-mod end;
+mod fake_gke;
 mod intents;
 mod terraform;
 
@@ -16,6 +16,7 @@ use std::sync::{LazyLock, Mutex};
 
 pub use differences::fields;
 use differences::{Difference, Known};
+use fake_gke::FakeGke;
 pub use intents::writes;
 use intents::{Intent, Made};
 use plan::Plan;
@@ -81,10 +82,10 @@ fn judge<'k>(said: &[&(Intent, Made)], known: &'k Known) -> Vec<Judged<'k>> {
 }
 
 fn sent_by_gcloud(intent: &Intent, before: &Option<Value>) -> Result<Vec<Request>, String> {
-    let end = end::End::start(before.clone());
-    let gcloud = Gcloud::new(&end.url, "p");
+    let gke = FakeGke::start(before.clone());
+    let gcloud = Gcloud::new(&gke.url, "p");
     let (code, said) = gcloud.run(&intent.command(gcloud.folder()));
-    let theirs = end.requests();
+    let theirs = gke.requests();
     match (code, theirs.is_empty()) {
         (0, false) => Ok(theirs),
         (0, true) => Err(format!("gcloud wrote nothing:\n{said}")),
@@ -210,12 +211,12 @@ fn a_preloaded_gcloud_says_and_sends_the_same() {
     let others = others.map(|words| (None, None, words.to_owned()));
     for (before, intent, words) in intents.chain(others) {
         let ran = |run: fn(&Gcloud, &str) -> (i32, String)| {
-            let end = end::End::start(before.clone());
-            let gcloud = Gcloud::new(&end.url, "p");
+            let gke = FakeGke::start(before.clone());
+            let gcloud = Gcloud::new(&gke.url, "p");
             let words = intent.map_or_else(|| words.clone(), |intent| intent.command(gcloud.folder()));
             let (code, said) = run(&gcloud, &words);
             let folder = gcloud.folder().display().to_string();
-            (code, said.replace(&end.url, "URL").replace(&folder, "FOLDER"), end.requests())
+            (code, said.replace(&gke.url, "URL").replace(&folder, "FOLDER"), gke.requests())
         };
         let what = intent.map_or(&words, |intent| &intent.name);
         assert_eq!(ran(Gcloud::run), ran(Gcloud::run_alone), "{what}");

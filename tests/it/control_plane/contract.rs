@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
 
 mod clients;
-pub mod normal;
+pub mod normalizer;
 mod script;
 mod server;
 mod shapes;
@@ -193,7 +193,7 @@ fn compare(cases: &[Case], ours: &Answers, theirs: &Answers) -> Vec<(String, Str
         for (index, (ours, theirs)) in ours.iter().zip(theirs).enumerate() {
             let mut found = Vec::new();
             if ours["code"] == theirs["code"] {
-                normal::differences("", ours, theirs, &mut found);
+                normalizer::differences("", ours, theirs, &mut found);
             } else {
                 // Then the bodies have nothing in common.
                 let said = |answer: &Value| format!("{} {}", answer["code"], answer["body"]["message"]);

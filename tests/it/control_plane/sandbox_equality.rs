@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::task::block_in_place;
 
-use crate::control_plane::contract::{fits, normal::differences};
+use crate::control_plane::contract::{fits, normalizer::differences};
 use crate::control_plane::main_job::{backed, operator_when_wanted};
 use crate::golden::root;
 use crate::real::{Access, Client, ControlPlane, PATIENCE, Part, needs};
@@ -160,20 +160,20 @@ fn called(field: &str, entry: &Value) -> Option<String> {
 }
 
 /// A value without what no two servers share.
-fn normal(field: &str, value: &Value, pairs: &[(String, String)]) -> Value {
+fn normalized(field: &str, value: &Value, pairs: &[(String, String)]) -> Value {
     let replaced = |text: &str| pairs.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to));
     match value {
         Value::Object(map) => {
-            let entry = |(key, value): (&String, &Value)| (replaced(key), normal(key, value, pairs));
+            let entry = |(key, value): (&String, &Value)| (replaced(key), normalized(key, value, pairs));
             Value::Object(map.iter().map(entry).collect())
         }
         Value::Array(list) => match list.iter().map(|entry| called(field, entry)).collect::<Option<Vec<_>>>()
         {
             Some(names) if !list.is_empty() => {
-                let entries = list.iter().map(|entry| normal("", entry, pairs));
+                let entries = list.iter().map(|entry| normalized("", entry, pairs));
                 Value::Object(names.into_iter().zip(entries).collect::<Map<_, _>>())
             }
-            _ => list.iter().map(|entry| normal(field, entry, pairs)).collect(),
+            _ => list.iter().map(|entry| normalized(field, entry, pairs)).collect(),
         },
         Value::String(text) => match field {
             "resourceVersion" => json!("VERSION"),
@@ -182,7 +182,7 @@ fn normal(field: &str, value: &Value, pairs: &[(String, String)]) -> Value {
             _ if text.parse::<std::net::IpAddr>().is_ok() => json!("ADDRESS"),
             // What kopf has noted.
             _ if text.starts_with('{') => match serde_json::from_str::<Value>(text) {
-                Ok(inner) => normal("", &inner, pairs),
+                Ok(inner) => normalized("", &inner, pairs),
                 Err(_) => json!(replaced(text)),
             },
             _ => json!(replaced(text)),
@@ -197,7 +197,7 @@ async fn world(client: &Client) -> BTreeMap<String, Value> {
     let pairs = stand_ins(&objects, &nodes);
     let mut found: Vec<(String, Value)> = Vec::new();
     for object in &objects {
-        let mut object = normal("", object, &pairs);
+        let mut object = normalized("", object, &pairs);
         if text(&object, "/kind") == "ConfigMap" {
             // The record: times and uids, compressed.
             for field in ["data", "binaryData"] {

@@ -9,7 +9,7 @@ use model::versions::{PROGRAM, Skew, Versions, skew};
 use serde_json::{Value, json};
 
 use crate::hosts::agent::{Agent, HOSTS, Setting, asked, cluster, pretended, script};
-use crate::sandbox::hostile_input::dice::Dice;
+use crate::sandbox::hostile_input::mutation::Rng;
 use crate::served::{on_path, things_in, until};
 
 /// What programs in Python compare is what is compared here, in the same words.
@@ -18,19 +18,19 @@ fn versions_are_compared_alike_in_both_languages() {
     if !on_path("python3", "--version") {
         return;
     }
-    let mut dice = Dice::new(15);
+    let mut rng = Rng::new(15);
     let packages = ["python", "dask", "distributed", "msgpack", "cloudpickle", "numpy", "pandas"];
     let found = ["2026.8.0", "2026.3.0", "1.2.4", "1.1.0", "2.0", "3.11.7", "3.11.9", "3.12.1"];
     let cases: Vec<Vec<(String, Versions)>> = (0..400)
         .map(|_| {
-            let side = |dice: &mut Dice, at: usize| {
+            let side = |rng: &mut Rng, at: usize| {
                 let some = packages.iter().filter_map(|package| {
-                    let version = found.get(dice.below(found.len() + 1))?;
+                    let version = found.get(rng.below(found.len() + 1))?;
                     Some(((*package).to_owned(), (*version).to_owned()))
                 });
                 (format!("side{at}"), some.collect())
             };
-            (0..dice.below(7)).map(|at| side(&mut dice, at)).collect()
+            (0..rng.below(7)).map(|at| side(&mut rng, at)).collect()
         })
         .collect();
     let program = format!(

@@ -4,9 +4,9 @@
 //! `DASK_INFRA_PARSER=WORD` takes those whose name holds it, `DASK_INFRA_SEED=N` begins elsewhere.
 
 mod answers;
-pub mod dice;
 mod folder;
 mod hosts;
+pub mod mutation;
 mod texts;
 mod values;
 
@@ -24,9 +24,9 @@ use model::source::Sources;
 use serde_json::Value;
 
 use self::answers::*;
-use self::dice::{Dice, changed, mutated};
 use self::folder::*;
 use self::hosts::*;
+use self::mutation::{Rng, mutate_bytes, mutate_value};
 use self::texts::*;
 use self::values::*;
 
@@ -133,7 +133,7 @@ fn fed(parser: &Parser, input: &[u8], scratch: &Path) -> Option<String> {
     }
 }
 
-/// The shortest that still does it, by leaving out ever smaller pieces.
+/// The shortest that still does it, by removing ever smaller pieces.
 fn shrunk(parser: &Parser, input: Vec<u8>, scratch: &Path) -> Vec<u8> {
     let mut best = input;
     let mut size = best.len() / 2;
@@ -177,19 +177,19 @@ fn no_input_breaks_a_parser_or_a_terminal() {
             let seeds = (parser.seeds)();
             let mut complaints = 0;
             for case in 0..cases {
-                let mut dice = Dice::new((first + case) as u64);
-                let seed = dice.of(&seeds).clone();
+                let mut rng = Rng::new((first + case) as u64);
+                let seed = rng.pick(&seeds).clone();
                 // The seeds themselves come first.
                 let input = match seeds.get(case) {
                     Some(seed) => seed.clone(),
                     None if parser.json => {
                         let mut value: Value = serde_json::from_slice(&seed).unwrap();
-                        for _ in 0..=dice.below(3) {
-                            changed(&mut value, &mut dice);
+                        for _ in 0..=rng.below(3) {
+                            mutate_value(&mut value, &mut rng);
                         }
                         value.to_string().into_bytes()
                     }
-                    None => mutated(&seed, &seeds, &mut dice),
+                    None => mutate_bytes(&seed, &seeds, &mut rng),
                 };
                 let began = Instant::now();
                 let told = fed(parser, &input, scratch.path());

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use stack::lower::{Lowered, lower};
 use stack::{Options, parse_in};
 
-use super::{Request, end};
+use super::{Request, fake_gke};
 use crate::golden::root;
 use crate::world::{merge, settled};
 
@@ -193,7 +193,7 @@ impl Intent {
         if let Some(live) = self.live.get("cluster") {
             merge(cluster, live);
         }
-        end::dress(cluster);
+        fake_gke::dress(cluster);
         for pool in cluster["nodePools"].as_array().into_iter().flatten() {
             world.pools.insert(pool["name"].as_str().unwrap().to_owned(), pool.clone());
         }

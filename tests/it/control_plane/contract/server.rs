@@ -12,7 +12,7 @@ use sandbox::kube::{Access as _, protobuf, router};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::normal::{Normal, keep};
+use super::normalizer::{Normalizer, keep};
 use super::script::{Case, Read, Step, fill};
 use crate::clients::kubectl::Held;
 use crate::real::{ControlPlane, PATIENCE};
@@ -165,7 +165,7 @@ impl Server {
     }
 
     async fn case(&self, case: &Case) -> Vec<Value> {
-        let mut normal = Normal::default();
+        let mut normalizer = Normalizer::default();
         let (mut said, mut kept) = (Vec::new(), Vec::new());
         for step in &case.steps {
             let Step { method, path, headers, read, keep: names, .. } = step;
@@ -188,7 +188,7 @@ impl Server {
             };
             keep_named(&mut body, names);
             let mut answer = json!({"step": format!("{method} {}", step.path), "code": came.code, "type": came.media,
-                "body": normal.answer(&body)});
+                "body": normalizer.answer(&body)});
             if !came.warnings.is_empty() {
                 answer["warnings"] = json!(came.warnings);
             }

@@ -1,4 +1,4 @@
-//! gcloud as forks of processes that have its modules loaded (`preloaded.py`): to load them takes 0.4 s of a core, most of
+//! gcloud as forks of processes that have its modules loaded (`fork_server.py`): to load them takes 0.4 s of a core, most of
 //! what a command takes.
 
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 const PYTHON_ARGUMENTS: &str = "CLOUDSDK_PYTHON_ARGS";
 
 /// One gcloud at a time; the process ends with its input, and so with this one, however that ends.
-struct Preloaded {
+struct ForkServer {
     commands: ChildStdin,
     answers: BufReader<ChildStdout>,
 }
 
 /// Those that wait for a command.
-static IDLE: Mutex<Vec<Preloaded>> = Mutex::new(Vec::new());
+static IDLE: Mutex<Vec<ForkServer>> = Mutex::new(Vec::new());
 
 /// Whether one could not be started: then nobody tries again.
 static IS_IMPOSSIBLE: AtomicBool = AtomicBool::new(false);
@@ -27,7 +27,7 @@ static IS_IMPOSSIBLE: AtomicBool = AtomicBool::new(false);
 /// What gcloud says to these words: its exit code, and all that it wrote. `None` when it cannot be preloaded.
 pub(super) fn run(words: &[&str], environment: &[(&str, String)]) -> Option<(i32, String)> {
     let idle = IDLE.lock().expect("no test failed with it").pop();
-    let mut gcloud = idle.or_else(Preloaded::start)?;
+    let mut gcloud = idle.or_else(ForkServer::start)?;
     let environment: Value = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
     writeln!(gcloud.commands, "{}", json!({ "words": words, "environment": environment }))
         .expect("it listens");
@@ -38,8 +38,8 @@ pub(super) fn run(words: &[&str], environment: &[(&str, String)]) -> Option<(i32
     Some((code, text("out") + &text("err")))
 }
 
-impl Preloaded {
-    fn start() -> Option<Preloaded> {
+impl ForkServer {
+    fn start() -> Option<ForkServer> {
         if IS_IMPOSSIBLE.load(Ordering::Relaxed) {
             return None;
         }
@@ -51,8 +51,8 @@ impl Preloaded {
         started
     }
 
-    fn try_start() -> Option<Preloaded> {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/clients/gcloud/preloaded.py");
+    fn try_start() -> Option<ForkServer> {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/clients/gcloud/fork_server.py");
         let already = std::env::var(PYTHON_ARGUMENTS).unwrap_or_default();
         let mut child = Command::new("gcloud")
             // The launcher adds `-S` at the end where it is missing, and takes it away where it is not wanted.
@@ -65,7 +65,7 @@ impl Preloaded {
             .spawn()
             .ok()?;
         let (commands, answers) = (child.stdin.take()?, BufReader::new(child.stdout.take()?));
-        let mut started = Preloaded { commands, answers };
+        let mut started = ForkServer { commands, answers };
         let is_ready = started.answer().is_some_and(|answer| answer["ready"] == true);
         if !is_ready {
             // It may not read its input.

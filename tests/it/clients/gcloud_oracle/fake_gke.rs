@@ -12,7 +12,7 @@ use super::Request;
 pub const VERSION: &str = "1.33.5-gke.1201000";
 
 /// Serves until the process ends: an idle thread a command.
-pub struct End {
+pub struct FakeGke {
     /// `http://127.0.0.1:PORT`.
     pub url: String,
     state: Arc<Mutex<State>>,
@@ -24,7 +24,7 @@ struct State {
     written: Vec<Request>,
 }
 
-impl End {
+impl FakeGke {
     /// In a world with this cluster, or with none.
     pub fn start(cluster: Option<Value>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

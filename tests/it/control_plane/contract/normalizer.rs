@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 /// What one case has shown so far: the same thing gets the same stand-in.
 #[derive(Default)]
-pub struct Normal {
+pub struct Normalizer {
     uids: BTreeMap<String, String>,
     versions: BTreeMap<String, String>,
     names: BTreeMap<String, String>,
 }
 
-impl Normal {
+impl Normalizer {
     /// An answer or an event.
     pub fn answer(&mut self, value: &Value) -> Value {
         let mut value = value.clone();
