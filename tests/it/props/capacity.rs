@@ -8,13 +8,13 @@ use sandbox::Options;
 use sandbox::kube::run::Scripts;
 use serde_json::json;
 
-use super::bench::Bench;
 use super::cases::check;
+use super::harness::Harness;
+use super::interrupted_commands::differ;
 use super::laws::{self, Tally};
 use super::player::{EDITED, Player, paused};
 use super::script::{Command, Edit, Kill, Step, Wait, WhenCapacity};
 use super::stacks::apply;
-use super::stops::differ;
 use crate::served::ON_GKE;
 
 const WAITS: &str = r#"
@@ -268,7 +268,7 @@ fn a_stop_leaves_no_request_for_nodes() {
 
 fn begun() -> Player {
     let scripts = Scripts { no_capacity: true, ..Scripts::default() };
-    Player::on(Bench::with(Options { scripts, ..Options::default() }))
+    Player::on(Harness::with(Options { scripts, ..Options::default() }))
 }
 
 #[test]

@@ -9,11 +9,11 @@ use model::resource::{Api, Identity, Method};
 use plan::{Action, Approval, ApprovalVerb, Change, Mode, Plan};
 use serde_json::Value;
 
-use super::bench::{Flags, IDENTITY};
-use super::oracle::{Look, Maker, Thing, Uid, is_ours};
+use super::harness::{Flags, IDENTITY};
 use super::player::{Done, Player, is, protected};
 use super::script::{Approvals, Command, Run, Step};
-use super::{calls, cases, keys};
+use super::snapshot::{Maker, Snapshot, Thing, Uid, is_ours};
+use super::{calls, cases, gke_keys};
 
 /// Every law that can be judged step by step.
 ///
@@ -126,7 +126,7 @@ struct Covered<'a> {
 }
 
 impl<'a> Covered<'a> {
-    fn of(before: &'a Look, named: &[&Change]) -> Self {
+    fn of(before: &'a Snapshot, named: &[&Change]) -> Self {
         let is_named = |thing: &Thing| named.iter().any(|change| is(&change.identity, thing));
         let named = before.things.iter().filter(|(_, thing)| is_named(thing) || thing.passing);
         let mut uids: BTreeSet<&Uid> = named.map(|(uid, _)| uid).collect();
@@ -236,7 +236,7 @@ pub async fn quiet_again(player: &mut Player, step: &Step, done: &Done) -> Resul
     }
     let selection = plan::Selection { targets: command.target.clone(), excludes: command.exclude.clone() };
     let flags = Flags { selection, ..Flags::default() };
-    match player.bench.plan_with(stack, mode, &flags).await {
+    match player.harness.plan_with(stack, mode, &flags).await {
         Ok(plan) if plan.is_empty() => Ok(()),
         Ok(plan) => Err(format!("second plan: it is not empty: {}", actions(&plan).join("; "))),
         // What is gone by now can no longer be meant by a flag.
@@ -265,20 +265,20 @@ pub fn as_wished(player: &Player, step: &Step, done: &Done) -> Result<(), String
     };
     for resource in stack.resources().iter().filter(runs) {
         let (of, path, section) = match &resource.identity {
-            Identity::Cluster(cluster) => (keys::CLUSTER, cluster.path(), &file["cluster"]),
+            Identity::Cluster(cluster) => (gke_keys::CLUSTER, cluster.path(), &file["cluster"]),
             Identity::NodePool { cluster, pool } => {
                 let address = resource.address.to_string();
                 let key = address.strip_prefix("node_pool.").unwrap_or_default();
-                (keys::POOL, cluster.pool_path(pool), &file["node_pool"][key])
+                (gke_keys::POOL, cluster.pool_path(pool), &file["node_pool"][key])
             }
             _ => continue,
         };
-        let live = player.bench.gke("GET", &format!("/v1/{path}"), &Value::Null);
-        keys::is_live(of, section, &live).map_err(|why| format!("wish: {}: {why}", resource.address))?;
+        let live = player.harness.gke("GET", &format!("/v1/{path}"), &Value::Null);
+        gke_keys::is_live(of, section, &live).map_err(|why| format!("wish: {}: {why}", resource.address))?;
     }
     for resource in stack.resources().iter().filter(runs) {
         let Identity::NodePool { cluster, pool } = &resource.identity else { continue };
-        let live = player.bench.gke("GET", &format!("/v1/{}", cluster.pool_path(pool)), &Value::Null);
+        let live = player.harness.gke("GET", &format!("/v1/{}", cluster.pool_path(pool)), &Value::Null);
         let taints = |pool: &Value| {
             let all = pool["config"]["taints"].as_array().cloned().unwrap_or_default();
             // GKE adds these.
@@ -302,17 +302,18 @@ pub async fn nothing_forgotten(player: &mut Player) -> Result<(), String> {
     if player.stack.is_none() {
         return Ok(());
     }
-    let look = Look::at(&player.bench.sandbox);
-    let ours: Vec<(&Uid, &Thing)> = look.of(Maker::Us).filter(|(_, thing)| !is_bookkeeping(thing)).collect();
+    let snapshot = Snapshot::at(&player.harness.sandbox);
+    let ours: Vec<(&Uid, &Thing)> =
+        snapshot.of(Maker::Us).filter(|(_, thing)| !is_bookkeeping(thing)).collect();
     if ours.is_empty() {
         return Ok(());
     }
     let stack = player.unprotected();
     let flags = Flags::default();
-    let plan = match player.bench.plan_with(&stack, Mode::Destroy, &flags).await {
+    let plan = match player.harness.plan_with(&stack, Mode::Destroy, &flags).await {
         // With the cure that it is told with.
         Err(why) if is_of_record(&why) => {
-            let cured = player.bench.copy();
+            let cured = player.harness.copy();
             cured.try_kubernetes(&stack, delete_record()).await.map_err(|why| format!("no cure: {why}"))?;
             cured.plan_with(&stack, Mode::Destroy, &flags).await
         }
@@ -368,7 +369,7 @@ pub async fn nothing_left(player: &mut Player) -> Result<(), String> {
         if done.refused.as_deref().is_some_and(is_of_record)
             && let Some(stack) = &player.stack
         {
-            let cured = player.bench.try_kubernetes(stack, delete_record()).await;
+            let cured = player.harness.try_kubernetes(stack, delete_record()).await;
             cured.map_err(|why| format!("no cure: {why}"))?;
         }
         last = done.refused.iter().cloned().chain(done.failures()).collect::<Vec<_>>().join("; ");
@@ -377,18 +378,18 @@ pub async fn nothing_left(player: &mut Player) -> Result<(), String> {
         }
     }
     let stack = player.unprotected();
-    let look = Look::at(&player.bench.sandbox);
+    let snapshot = Snapshot::at(&player.harness.sandbox);
     let handed = |thing: &Thing| stack.is_handed_over(|identity| is(identity, thing));
-    let others = look
+    let others = snapshot
         .things
         .values()
         .any(|thing| thing.group == "kubernetes.dask.org" && (thing.maker == Maker::Others || handed(thing)));
-    let shared = look
+    let shared = snapshot
         .things
         .values()
         .filter(|thing| thing.namespace.as_deref() == Some(RECORDS))
         .any(|thing| thing.maker != Maker::Us && !is_of_every_namespace(thing));
-    let homes: BTreeSet<&str> = look
+    let homes: BTreeSet<&str> = snapshot
         .things
         .values()
         .filter(|thing| thing.operator)
@@ -396,7 +397,7 @@ pub async fn nothing_left(player: &mut Player) -> Result<(), String> {
         .collect();
     let is_its_home = |thing: &Thing| thing.kind == "Namespace" && homes.contains(thing.name.as_str());
     let marked = |thing: &&Thing| thing.maker == Maker::Us || thing.appliers.iter().any(|name| is_ours(name));
-    let left: Vec<String> = look
+    let left: Vec<String> = snapshot
         .things
         .values()
         .filter(marked)

@@ -16,17 +16,17 @@ use plan::propose::adopt::{self, AcceptedChanges};
 use plan::{Action, Approval, Mode, Plan, Selection, StopRequest};
 use serde_json::{Value, json};
 
-use super::bench::{Bench, Ended, Flags, Gate, Going, Moment, Process, Stack, Turn};
-use super::oracle::{Look, Maker, Thing, Uid};
+use super::harness::{Ended, Flags, Gate, Going, Harness, Moment, Process, Stack, Turn};
 use super::script::{
     Adopt, Approvals, Command, CronRun, Edit, Kill, Others, Run, Scale, Script, Step, Wait, WhenCapacity,
     Within,
 };
+use super::snapshot::{Maker, Snapshot, Thing, Uid};
 
 /// What came of a step.
 pub struct Done {
-    pub before: Look,
-    pub after: Look,
+    pub before: Snapshot,
+    pub after: Snapshot,
     /// What was planned.
     pub plan: Option<Plan>,
     /// Why it was not applied, in the program's words.
@@ -78,7 +78,7 @@ impl Done {
 /// A sandbox with a stack file beside it.
 pub struct Player {
     /// The sandbox.
-    pub bench: Bench,
+    pub harness: Harness,
     /// The stack as the file says it; `None` before the first edit.
     pub stack: Option<Stack>,
     pub file: Edit,
@@ -100,14 +100,14 @@ const ASLEEP: u64 = 15;
 impl Player {
     /// Nothing is there yet.
     pub fn new() -> Self {
-        Self::on(Bench::empty())
+        Self::on(Harness::empty())
     }
 
     /// At a world.
-    pub fn on(bench: Bench) -> Self {
-        let (bench, folder) = (Bench { strict: true, ..bench }, tempfile::tempdir().unwrap());
+    pub fn on(harness: Harness) -> Self {
+        let (harness, folder) = (Harness { strict: true, ..harness }, tempfile::tempdir().unwrap());
         Self {
-            bench,
+            harness,
             stack: None,
             file: Edit::default(),
             died: false,
@@ -143,12 +143,12 @@ impl Player {
 
     /// Does one step.
     pub async fn step(&mut self, step: &Step) -> Done {
-        let before = Look::at(&self.bench.sandbox);
+        let before = Snapshot::at(&self.harness.sandbox);
         let mut done = match step {
             Step::Edit(edit) => self.edit(edit),
             Step::Wait(Wait { seconds }) => {
                 if let Some(stack) = &self.stack {
-                    self.bench.wait(stack, *seconds).await;
+                    self.harness.wait(stack, *seconds).await;
                 }
                 Done::nothing()
             }
@@ -167,7 +167,7 @@ impl Player {
             Step::WhenCapacity(command) => Box::pin(self.when_capacity(command)).await,
             Step::CronRun(run) => self.run_cron_jobs(run).await,
         };
-        (done.before, done.after) = (before, Look::at(&self.bench.sandbox));
+        (done.before, done.after) = (before, Snapshot::at(&self.harness.sandbox));
         if let Step::Apply(command) = step {
             self.note_hand_over(command, &done);
         }
@@ -194,7 +194,7 @@ impl Player {
         let Some(stack) = &self.stack else { return Done::refused("no stack yet".into()) };
         let path = format!("/apis/batch/v1/namespaces/{namespace}");
         let list = Request::get(Which::Kubernetes, format!("{path}/cronjobs"));
-        let all = match self.bench.try_kubernetes(stack, list).await {
+        let all = match self.harness.try_kubernetes(stack, list).await {
             Ok(all) => all,
             Err(why) => return Done::refused(why),
         };
@@ -202,12 +202,12 @@ impl Player {
             let body = Some(job_of(cron_job));
             let path = format!("{path}/jobs?fieldManager=kube-controller-manager");
             let request = Request { api: Which::Kubernetes, method: Method::Post, path, body };
-            if let Err(why) = self.bench.try_kubernetes(stack, request).await {
+            if let Err(why) = self.harness.try_kubernetes(stack, request).await {
                 return Done::refused(why);
             }
         }
         // Their Pods get nodes.
-        self.bench.wait(stack, 1).await;
+        self.harness.wait(stack, 1).await;
         Done::nothing()
     }
 
@@ -224,8 +224,8 @@ impl Player {
     async fn others(&mut self, Others { method, path, body }: &Others) -> Done {
         let body: Value = serde_json::from_str(body).unwrap_or_default();
         if path.starts_with("/v1/") {
-            let done = self.bench.try_gke(method, path, &body);
-            self.bench.pass(10);
+            let done = self.harness.try_gke(method, path, &body);
+            self.harness.pass(10);
             return if done { Done::nothing() } else { Done::refused("refused".into()) };
         }
         let Some(stack) = &self.stack else { return Done::refused("no stack yet".into()) };
@@ -238,15 +238,15 @@ impl Player {
         };
         let body = (!body.is_null()).then_some(body);
         let request = Request { api: Which::Kubernetes, method, path: path.clone(), body };
-        let done = self.bench.try_kubernetes(stack, request).await;
-        self.bench.wait(stack, 1).await;
+        let done = self.harness.try_kubernetes(stack, request).await;
+        self.harness.wait(stack, 1).await;
         done.map_or_else(Done::refused, |_| Done::nothing())
     }
 
     /// As `cli/commands/stop.rs` does it: the stopped resources that are meant are found first.
     async fn start(&mut self, command: &Command) -> Done {
         let Some(stack) = &self.stack else { return Done::refused("no stack yet".into()) };
-        let world = match self.bench.world_of(stack).await {
+        let world = match self.harness.world_of(stack).await {
             Ok(world) => world,
             Err(why) => return Done::refused(why),
         };
@@ -273,7 +273,7 @@ impl Player {
             stop_request,
             ..Flags::default()
         };
-        let done = match self.bench.plan_with(&stack, mode, &flags).await {
+        let done = match self.harness.plan_with(&stack, mode, &flags).await {
             Err(why) => Done::refused(why),
             Ok(plan) => {
                 let mut others = Vec::new();
@@ -302,14 +302,14 @@ impl Player {
         let Some((stack, plan, given)) = self.of_others(edit).await else { return Vec::new() };
         let process = Process::Number(process + 100);
         let going = Going { process, stack: &stack, plan, moment: None };
-        let ended = self.bench.apply_beside(vec![going]).await;
+        let ended = self.harness.apply_beside(vec![going]).await;
         ended.into_iter().filter_map(|ended| Some((ended.plan?, given.clone()))).collect()
     }
 
     /// The plan of another file, agreed to as a whole.
     async fn of_others(&self, edit: &Edit) -> Option<(Stack, Plan, Vec<Approval>)> {
         let stack = self.load(edit).ok()?;
-        let mut plan = self.bench.plan(&stack, Mode::Apply).await.ok()?;
+        let mut plan = self.harness.plan(&stack, Mode::Apply).await.ok()?;
         plan.approved = plan.missing_approvals(&[]);
         let given = plan.approved.clone();
         (!plan.has_nothing_to_do()).then_some((stack, plan, given))
@@ -354,7 +354,7 @@ impl Player {
             Going { process, stack, plan: plan.clone(), moment: None }
         });
         let other = within.as_ref().map(|within| (self.second(), within));
-        let applies = self.bench.apply_beside(std::iter::once(going).chain(second).collect());
+        let applies = self.harness.apply_beside(std::iter::once(going).chain(second).collect());
         let over = tokio::sync::Notify::new();
         let applies = async {
             let ended = applies.await;
@@ -370,7 +370,7 @@ impl Player {
             }
         };
         let (mut ended, within) = futures::future::join(applies, within).await;
-        self.bench.alone();
+        self.harness.alone();
         let second = ended.split_off(1).pop().and_then(|ended| ended.plan);
         let others = second.zip(beside.map(|(_, _, given)| given)).into_iter();
         let begun = within.iter().filter(|done| done.is_begun());
@@ -397,7 +397,7 @@ impl Player {
 
     /// A second person with the same file, in a folder of their own.
     fn second(&mut self) -> Self {
-        let mut second = Self { process: self.process + 50, ..Self::on(self.bench.beside()) };
+        let mut second = Self { process: self.process + 50, ..Self::on(self.harness.beside()) };
         let edited = second.edit(&self.file);
         assert_eq!(edited.refused, None);
         second
@@ -424,10 +424,10 @@ impl Player {
         let (agreed, mut asleep, mut kill) = (stack.digest(), asleep.iter(), *kill);
         let (mut written, mut others, mut within) = (Vec::new(), Vec::new(), Vec::new());
         let done = loop {
-            self.bench.capacity = Duration::from_secs(TRY);
+            self.harness.capacity = Duration::from_secs(TRY);
             let command = Command { kill, ..Command::default() };
             let mut done = self.command(Mode::Apply, StopRequest::Leave, &command).await;
-            self.bench.capacity = ApplyOptions::CAPACITY;
+            self.harness.capacity = ApplyOptions::CAPACITY;
             kill = kill.and_then(|Kill { write, after }| {
                 Some(Kill { write: write.checked_sub(done.written.len())?, after })
             });
@@ -442,7 +442,7 @@ impl Player {
             others.extend(met.plan.clone().filter(|_| met.is_begun()).map(|plan| (plan, met.given.clone())));
             within.push(met);
             let Some(stack) = &self.stack else { break done };
-            self.bench.wait(stack, ASLEEP).await;
+            self.harness.wait(stack, ASLEEP).await;
             if stack.digest() != agreed {
                 break Done { summary: None, ..Done::refused(EDITED.into()) };
             }
@@ -452,7 +452,7 @@ impl Player {
 
     async fn scale(&mut self, Scale { address, number, kill, within }: &Scale) -> Done {
         let Some(stack) = self.stack.take() else { return Done::refused("no stack yet".into()) };
-        let done = match self.bench.scale(&stack, address, *number).await {
+        let done = match self.harness.scale(&stack, address, *number).await {
             Err(why) => Done::refused(why),
             Ok(plan) => {
                 let within = within.clone();
@@ -479,11 +479,11 @@ impl Player {
         };
         let selection = Selection { targets: vec![section.clone()], excludes: Vec::new() };
         let flags = Flags { selection, ..Flags::default() };
-        let mut plan = match self.bench.plan_with(&stack, Mode::Apply, &flags).await {
+        let mut plan = match self.harness.plan_with(&stack, Mode::Apply, &flags).await {
             Ok(plan) => plan,
             Err(why) => return Done::refused(why),
         };
-        let world = match self.bench.world_of(&stack).await {
+        let world = match self.harness.world_of(&stack).await {
             Ok(world) => world,
             Err(why) => return Done::refused(why),
         };
@@ -506,8 +506,8 @@ impl Player {
 impl Done {
     fn nothing() -> Self {
         Self {
-            before: Look::default(),
-            after: Look::default(),
+            before: Snapshot::default(),
+            after: Snapshot::default(),
             plan: None,
             refused: None,
             given: Vec::new(),

@@ -8,9 +8,9 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
-use super::keys::{self, Keys};
-use super::oracle::{OTHERS, OTHERS_LABEL};
+use super::gke_keys::{self, Keys};
 use super::script::{Edit, Others};
+use super::snapshot::{OTHERS, OTHERS_LABEL};
 
 /// Namespaces that sections live in. The first needs no section; the last is the operator's own.
 pub const NAMESPACES: [&str; 4] = ["default", "team", "lab", "dask-operator"];
@@ -190,7 +190,7 @@ fn namespace() -> impl Strategy<Value = usize> {
 fn section(slot: Slot) -> impl Strategy<Value = Section> {
     let first = (proptest::bool::weighted(0.1), namespace(), 0..2usize, 1..3u32, writer());
     let group = proptest::bool::weighted(0.4);
-    let second = (seldom(), seldom(), group, seldom(), passing(), keys::some(keys::POOL, 4));
+    let second = (seldom(), seldom(), group, seldom(), passing(), gke_keys::some(gke_keys::POOL, 4));
     (first, second).prop_map(move |(first, second)| {
         let (renamed, namespace, variant, number, writer) = first;
         let (protect, labels, extra, extra_protect, passing, keys) = second;
@@ -230,7 +230,7 @@ pub fn spec() -> impl Strategy<Value = Spec> {
     };
     let sections: Vec<_> = SLOTS[..12].iter().copied().map(maybe).collect();
     let cluster = (any::<bool>(), proptest::bool::weighted(0.2), seldom(), proptest::bool::weighted(0.05));
-    let gke = (proptest::bool::weighted(0.3), keys::some(keys::CLUSTER, 4));
+    let gke = (proptest::bool::weighted(0.3), gke_keys::some(gke_keys::CLUSTER, 4));
     (cluster, gke, sections).prop_map(|((own_cluster, regional, labels, protect), gke, sections)| Spec {
         own_cluster,
         regional,
@@ -290,7 +290,7 @@ impl Spec {
             }
             Change::Cluster(Tweak::Labels) => self.labels = !self.labels,
             Change::Cluster(Tweak::Protect) => self.protect = !self.protect,
-            Change::Cluster(Tweak::Gke(key)) => keys::turn(&mut self.keys, keys::CLUSTER, *key),
+            Change::Cluster(Tweak::Gke(key)) => gke_keys::turn(&mut self.keys, gke_keys::CLUSTER, *key),
             Change::Cluster(_) => {}
         }
     }
@@ -344,7 +344,7 @@ impl Spec {
             text.push_str(if self.labels { "labels = { team = \"x\" }\n" } else { "" });
             text.push_str(if self.protect { "protect = true\n" } else { "" });
             text.push_str(if self.is_autopilot() { "autopilot = true\n" } else { "" });
-            text.push_str(&keys::lines(keys::CLUSTER, &self.keys, self.is_autopilot()));
+            text.push_str(&gke_keys::lines(gke_keys::CLUSTER, &self.keys, self.is_autopilot()));
         } else {
             text.push_str("manage = false\n");
         }
@@ -438,7 +438,7 @@ impl Spec {
             _ => "",
         };
         let protect = if section.protect { "protect = true\n" } else { "" };
-        let keys = keys::lines(keys::POOL, &section.keys, false);
+        let keys = gke_keys::lines(gke_keys::POOL, &section.keys, false);
         format!("{head}{name}{machine}nodes = {nodes}\n{labels}{taints}{keys}{protect}")
     }
 
@@ -545,7 +545,9 @@ impl Section {
             Tweak::Labels => self.labels = !self.labels,
             Tweak::Extra => self.extra = !self.extra,
             Tweak::Passing(passing) => self.passing = passing,
-            Tweak::Gke(key) if self.slot == Slot::Pool(2) => keys::turn(&mut self.keys, keys::POOL, key),
+            Tweak::Gke(key) if self.slot == Slot::Pool(2) => {
+                gke_keys::turn(&mut self.keys, gke_keys::POOL, key)
+            }
             Tweak::Gke(_) => {}
         }
     }

@@ -6,9 +6,9 @@ use live::{LiveApi as _, Request};
 use model::resource::Api as Which;
 use serde_json::{Value, json};
 
-use super::bench::{Api, Bench, Stack};
+use super::harness::{Api, Harness, Stack};
 
-impl Bench {
+impl Harness {
     /// The live things by path, without fields that differ from run to run; of things that a controller made only
     /// how many there are.
     pub async fn world(&self, stack: &Stack) -> BTreeMap<String, Value> {

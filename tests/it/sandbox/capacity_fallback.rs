@@ -11,7 +11,7 @@ use sandbox::faults::{FaultEffect, Refuse, Rule};
 use sandbox::{Options, Quota, Sandbox, Stockout};
 use serde_json::{Value, json};
 
-use crate::props::bench::{Bench, Stack};
+use crate::props::harness::{Harness, Stack};
 use crate::props::player::paused;
 use crate::served::{FAST, Served, User};
 
@@ -134,7 +134,7 @@ fn two_hundred_end_on_the_first_way_that_has_machines_and_leave_nothing_of_the_o
             std::thread::spawn(move || {
                 paused(async {
                     // What all of them have, once.
-                    let base = Bench::empty();
+                    let base = Harness::empty();
                     let cluster = Stack::of(stack(&WAYS, &ZONES).split("[node_pool.gpu]").next().unwrap());
                     let plan = base.plan(&cluster, Mode::Apply).await.unwrap();
                     let first = base.apply(&cluster, &plan, Vec::new(), None).await.summary.unwrap();
@@ -151,13 +151,13 @@ fn two_hundred_end_on_the_first_way_that_has_machines_and_leave_nothing_of_the_o
     }
 }
 
-async fn climbs(base: &Bench, drawn: &Drawn) {
-    let (bench, stack) = (base.copy(), Stack::of(&drawn.stack()));
+async fn climbs(base: &Harness, drawn: &Drawn) {
+    let (harness, stack) = (base.copy(), Stack::of(&drawn.stack()));
     for stockout in &drawn.stockouts {
-        bench.sandbox.add_stockout(stockout.clone()).unwrap();
+        harness.sandbox.add_stockout(stockout.clone()).unwrap();
     }
-    let plan = bench.plan(&stack, Mode::Apply).await.unwrap();
-    let summary = bench.apply(&stack, &plan, Vec::new(), None).await.summary.unwrap();
+    let plan = harness.plan(&stack, Mode::Apply).await.unwrap();
+    let summary = harness.apply(&stack, &plan, Vec::new(), None).await.summary.unwrap();
     let (_, outcome, _) = summary.outcomes.last().unwrap();
     match (outcome, &drawn.end) {
         (Outcome::Done, Some(_)) => {}
@@ -167,8 +167,8 @@ async fn climbs(base: &Bench, drawn: &Drawn) {
         }
         (other, end) => panic!("{other:?} in place of {end:?}"),
     }
-    assert_eq!(had_in(&bench.sandbox), drawn.end);
-    let next = bench.plan(&stack, Mode::Apply).await.unwrap();
+    assert_eq!(had_in(&harness.sandbox), drawn.end);
+    let next = harness.plan(&stack, Mode::Apply).await.unwrap();
     assert_eq!(next.has_nothing_to_do(), drawn.end.is_some());
 }
 

@@ -19,7 +19,7 @@ use plan::{Action, Mode, Plan};
 use sandbox::faults::{FaultEffect, Refuse, Rule};
 use serde_json::{Value, json};
 
-use crate::props::bench::{Bench, Ended, Going, Moment, Process, Stack, Turn, title};
+use crate::props::harness::{Ended, Going, Harness, Moment, Process, Stack, Turn, title};
 
 /// Cases of each scenario when nobody says how many. One costs about two seconds of a core in a debug build.
 const SAMPLE: usize = 3;
@@ -182,7 +182,7 @@ impl Case {
 /// A plan to be disturbed.
 struct Scenario {
     name: String,
-    base: Bench,
+    base: Harness,
     stack: Stack,
     mode: Mode,
     /// Of others, inside the cluster: paths of what must stay as it is.
@@ -220,14 +220,14 @@ impl Scenario {
     /// that a quiet run leaves.
     async fn quiet(&self) -> Quiet {
         let Self { stack, mode, .. } = self;
-        let bench = self.base.copy();
-        let first = agreed(bench.plan(stack, *mode).await.unwrap());
+        let harness = self.base.copy();
+        let first = agreed(harness.plan(stack, *mode).await.unwrap());
         assert!(!first.is_empty(), "{}: there is nothing to do", self.name);
         let going = Going { process: FIRST, stack, plan: first.clone(), moment: None };
-        let Ended { summary, asked, .. } = bench.apply_one(going, Vec::new()).await;
+        let Ended { summary, asked, .. } = harness.apply_one(going, Vec::new()).await;
         let outcomes = summary.unwrap().outcomes;
         assert!(outcomes.iter().all(|(_, outcome, _)| *outcome == Outcome::Done), "{outcomes:?}");
-        let after = bench.plan(stack, *mode).await.unwrap();
+        let after = harness.plan(stack, *mode).await.unwrap();
         assert!(after.is_empty(), "{}: {:?}", self.name, actions(&after));
         let mut seen: BTreeMap<(String, String), usize> = BTreeMap::new();
         let mut cases = Vec::new();
@@ -243,17 +243,17 @@ impl Scenario {
             }
             *skip += 1;
         }
-        Quiet { plan: first, cases, world: bench.world(stack).await }
+        Quiet { plan: first, cases, world: harness.world(stack).await }
     }
 
     /// Disturbs the plan and mends it. The plan is that of the quiet run: it was made of the same world.
     async fn run(&self, case: &Case, quiet: &Quiet) -> Result<Ending, String> {
         let Self { stack, .. } = self;
-        let bench = self.base.copy();
+        let harness = self.base.copy();
         let plan = &quiet.plan;
-        let theirs = self.theirs(&bench).await;
+        let theirs = self.theirs(&harness).await;
         let going = Going { process: FIRST, stack, plan: plan.clone(), moment: case.moment() };
-        let first = bench.apply_one(going, case.rules()).await;
+        let first = harness.apply_one(going, case.rules()).await;
         let undisturbed = match &first {
             Ended { summary: Some(summary), plan, .. } => {
                 let plan = plan.as_ref().ok_or("it ended and never began")?;
@@ -266,15 +266,15 @@ impl Scenario {
         if case.dies() && undisturbed.is_some() {
             return Err("the request was never made, and the program did not die".into());
         }
-        let (again, approvals) = self.again(&bench, plan).await?;
+        let (again, approvals) = self.again(&harness, plan).await?;
         if undisturbed == Some(true) && again && case.fault != Fault::Late {
             return Err("all was done, and the next plan was not empty".into());
         }
-        let world = bench.world(stack).await;
+        let world = harness.world(stack).await;
         if let Some(difference) = difference(&quiet.world, &world) {
             return Err(difference);
         }
-        for (before, now) in theirs.iter().zip(self.theirs(&bench).await) {
+        for (before, now) in theirs.iter().zip(self.theirs(&harness).await) {
             if *before != now {
                 let place = first_difference(before, &now, String::new());
                 return Err(format!("what others made was touched: {place}"));
@@ -290,18 +290,18 @@ impl Scenario {
 
     /// Plans and applies without any fault: whether there was anything to do, and whether that took a
     /// approval that the first run did not need.
-    async fn again(&self, bench: &Bench, first: &Plan) -> Result<(bool, bool), String> {
+    async fn again(&self, harness: &Harness, first: &Plan) -> Result<(bool, bool), String> {
         let Self { stack, mode, .. } = self;
-        let plan = bench.plan(stack, *mode).await.map_err(|why| format!("no second plan: {why}"))?;
+        let plan = harness.plan(stack, *mode).await.map_err(|why| format!("no second plan: {why}"))?;
         let more = plan.missing_approvals(&first.approved);
         if plan.is_empty() {
             return Ok((false, false));
         }
         let plan = agreed(plan);
         // The lock of a program that died holds others up for as long as it may have lived on.
-        bench.wait(stack, 120).await;
+        harness.wait(stack, 120).await;
         let going = Going { process: SECOND, stack, plan: plan.clone(), moment: None };
-        let Ended { summary, refused, .. } = bench.apply_one(going, Vec::new()).await;
+        let Ended { summary, refused, .. } = harness.apply_one(going, Vec::new()).await;
         let Some(outcomes) = summary.map(|summary| summary.outcomes) else {
             return Err(format!("the second run did not begin: {}", refused.unwrap_or_default()));
         };
@@ -309,7 +309,7 @@ impl Scenario {
             let address = &plan.changes[*place].address;
             return Err(format!("the second run: {address}: {outcome:?}"));
         }
-        let after = bench.plan(stack, *mode).await.map_err(|why| format!("no third plan: {why}"))?;
+        let after = harness.plan(stack, *mode).await.map_err(|why| format!("no third plan: {why}"))?;
         if !after.is_empty() {
             return Err(format!("the plan after the second run is not empty: {:?}", actions(&after)));
         }
@@ -317,14 +317,16 @@ impl Scenario {
     }
 
     /// What others made, as it is.
-    async fn theirs(&self, bench: &Bench) -> Vec<Value> {
+    async fn theirs(&self, harness: &Harness) -> Vec<Value> {
         let mut found = Vec::new();
         let cluster = "/v1/projects/demo/locations/us-central1-c/clusters/theirs";
-        found.push(bench.gke("GET", cluster, &Value::Null));
+        found.push(harness.gke("GET", cluster, &Value::Null));
         for path in &self.theirs {
             let mut thing = match path.starts_with("/v1/") {
-                true => bench.gke("GET", path, &Value::Null),
-                false => bench.kubernetes(&self.stack, Request::get(Which::Kubernetes, path.as_str())).await,
+                true => harness.gke("GET", path, &Value::Null),
+                false => {
+                    harness.kubernetes(&self.stack, Request::get(Which::Kubernetes, path.as_str())).await
+                }
             };
             // Which certificate a sandbox has is its own matter.
             thing.as_object_mut().unwrap().remove("etag");
@@ -494,17 +496,17 @@ fn ready(name: &str) -> String {
 }
 
 /// A world in which a stack was applied, with things of others in its cluster.
-async fn applied(text: &str, foreign: bool) -> (Bench, Vec<String>) {
-    let (bench, stack) = (Bench::new(), Stack::of(text));
-    let plan = bench.plan(&stack, Mode::Apply).await.unwrap();
-    let ended = bench.apply(&stack, &plan, Vec::new(), None).await;
+async fn applied(text: &str, foreign: bool) -> (Harness, Vec<String>) {
+    let (harness, stack) = (Harness::new(), Stack::of(text));
+    let plan = harness.plan(&stack, Mode::Apply).await.unwrap();
+    let ended = harness.apply(&stack, &plan, Vec::new(), None).await;
     let outcomes = ended.summary.unwrap().outcomes;
     assert!(outcomes.iter().all(|(_, outcome, _)| *outcome == Outcome::Done), "{outcomes:?}");
     let mut theirs = Vec::new();
     if foreign {
         let pools = format!("{}/nodePools", stack.cluster());
-        bench.gke("POST", &pools, &json!({ "nodePool": { "name": "theirs", "initialNodeCount": 1 } }));
-        bench.pass(10);
+        harness.gke("POST", &pools, &json!({ "nodePool": { "name": "theirs", "initialNodeCount": 1 } }));
+        harness.pass(10);
         theirs.push(format!("{pools}/theirs"));
         let objects = [
             ("/api/v1/namespaces", "Namespace"),
@@ -519,15 +521,15 @@ async fn applied(text: &str, foreign: bool) -> (Bench, Vec<String>) {
                 path: path.to_owned(),
                 body: Some(body),
             };
-            bench.kubernetes(&stack, request).await;
+            harness.kubernetes(&stack, request).await;
             theirs.push(format!("{path}/theirs"));
         }
     }
-    (bench, theirs)
+    (harness, theirs)
 }
 
 fn apply_of(name: &str) {
-    let (base, stack) = (paused(async { Bench::new() }), Stack::of(&ready(name)));
+    let (base, stack) = (paused(async { Harness::new() }), Stack::of(&ready(name)));
     sweep(&Scenario { name: format!("apply {name}"), base, stack, mode: Mode::Apply, theirs: Vec::new() });
 }
 

@@ -10,7 +10,7 @@ use plan::{Mode, Plan};
 use serde_json::{Map, Value, json};
 
 use crate::golden::root;
-use crate::props::bench::{Bench, Stack};
+use crate::props::harness::{Harness, Stack};
 
 /// Keys that have no plain form: text that names something, numbers in bounds of their own, and tables with required keys.
 /// And keys that say nothing to GKE about the thing itself, or close the way in.
@@ -187,12 +187,12 @@ fn changed(plan: &Plan) -> Vec<String> {
     fields.map(|change| format!("{} {:?} {:#?}", change.address, change.action, change.fields)).collect()
 }
 
-async fn settles(bench: &Bench, stack: &Stack, what: &str) -> Vec<String> {
-    let plan = match bench.plan(stack, Mode::Apply).await {
+async fn settles(harness: &Harness, stack: &Stack, what: &str) -> Vec<String> {
+    let plan = match harness.plan(stack, Mode::Apply).await {
         Ok(plan) => plan,
         Err(why) => return vec![format!("{what}: {why}")],
     };
-    let ended = bench.apply(stack, &plan, Vec::new(), None).await;
+    let ended = harness.apply(stack, &plan, Vec::new(), None).await;
     let outcomes = ended.summary.iter().flat_map(|summary| &summary.outcomes);
     let failed = outcomes.filter(|(_, outcome, _)| *outcome != Outcome::Done);
     let failed: Vec<String> = failed
@@ -201,7 +201,7 @@ async fn settles(bench: &Bench, stack: &Stack, what: &str) -> Vec<String> {
     if !failed.is_empty() {
         return failed;
     }
-    match bench.plan(stack, Mode::Apply).await {
+    match harness.plan(stack, Mode::Apply).await {
         Ok(again) => changed(&again).into_iter().map(|change| format!("{what}: {change}")).collect(),
         Err(why) => vec![format!("{what}: {why}")],
     }
@@ -212,11 +212,11 @@ async fn the_plan_after_an_apply_of_every_plain_form_of_every_key_is_empty() {
     let (stacks, missing) = stacks();
     assert_eq!(missing, BTreeSet::new(), "keys of which no plain form can stand in a stack");
     let mut wrong = Vec::new();
-    let live = Bench::empty();
+    let live = Harness::empty();
     wrong.extend(settles(&live, &File::bare().stack().unwrap(), "bare").await);
     for (number, (file, stack)) in stacks.iter().enumerate() {
         let says = json!({ "cluster": file.cluster, "pool": file.pool });
-        wrong.extend(settles(&Bench::empty(), stack, &format!("create {number} {says}")).await);
+        wrong.extend(settles(&Harness::empty(), stack, &format!("create {number} {says}")).await);
         wrong.extend(settles(&live, stack, &format!("change {number} {says}")).await);
     }
     println!("{} stacks", stacks.len());

@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::planned;
-use crate::props::bench::{Bench, Stack};
 use crate::props::cases::check;
+use crate::props::harness::{Harness, Stack};
 use crate::served::{Said, Served, User};
 use crate::world::settled;
 
@@ -181,27 +181,27 @@ async fn a_pool_that_has_recovered_is_not_made_anew() {
          [node_pool.p]\nmachine_type = \"e2-standard-4\"\n\n[node_pool.gpu]\nmachine_type = \"n1-standard-4\"\n\
          accelerator = \"nvidia-tesla-t4\"\n",
     );
-    let bench = Bench::new();
-    let first = bench.plan(&stack, Mode::Apply).await.unwrap();
-    bench.apply(&stack, &first, Vec::new(), None).await;
+    let harness = Harness::new();
+    let first = harness.plan(&stack, Mode::Apply).await.unwrap();
+    harness.apply(&stack, &first, Vec::new(), None).await;
     // As it was when the pool had met a stock-out and GKE went on trying.
-    let mut world = bench.world_of(&stack).await.unwrap();
+    let mut world = harness.world_of(&stack).await.unwrap();
     world.pools.get_mut("gpu").unwrap()["status"] = json!("ERROR");
     let saved = plan::plan(plan::file::replan_inputs(&first, &world, stack.sources())).unwrap();
     let gpu = |plan: &Plan| {
         plan.changes.iter().find(|change| change.address.as_str() == "node_pool.gpu").unwrap().action
     };
     assert_eq!(gpu(&saved), Action::Replace);
-    let now = bench.again(&stack, &saved).await.unwrap();
+    let now = harness.again(&stack, &saved).await.unwrap();
     assert_eq!(gpu(&now), Action::Keep);
     assert_eq!(plan::file::stale_changes(&saved, &now), ["node_pool.gpu: planned: replaced; now: kept"]);
 
     // Asked for is asked for, whatever its status.
-    let mut asked = bench.plan(&stack, Mode::Apply).await.unwrap();
+    let mut asked = harness.plan(&stack, Mode::Apply).await.unwrap();
     asked.replace = vec![model::address::Address::new("node_pool.gpu")];
-    let asked = bench.again(&stack, &asked).await.unwrap();
+    let asked = harness.again(&stack, &asked).await.unwrap();
     assert_eq!(gpu(&asked), Action::Replace);
-    let now = bench.again(&stack, &asked).await.unwrap();
+    let now = harness.again(&stack, &asked).await.unwrap();
     assert_eq!(plan::file::stale_changes(&asked, &now), Vec::<String>::new());
 }
 
@@ -211,21 +211,21 @@ async fn a_pool_of_the_same_name_is_another_one() {
     let text = "[stack]\nname = \"s\"\n\n[gke]\nproject = \"demo\"\nlocation = \"us-central1-c\"\n\n[cluster]\nname = \"c\"\n\n\
          [node_pool.p]\nmachine_type = \"e2-standard-4\"\nlabels = { team = \"a\" }\n";
     let stack = Stack::of(text);
-    let bench = Bench::new();
-    let first = bench.plan(&stack, Mode::Apply).await.unwrap();
-    bench.apply(&stack, &first, Vec::new(), None).await;
+    let harness = Harness::new();
+    let first = harness.plan(&stack, Mode::Apply).await.unwrap();
+    harness.apply(&stack, &first, Vec::new(), None).await;
     let other = Stack::of(&text.replace("team = \"a\"", "team = \"b\""));
     for (stack, replace, action) in
         [(&other, None, Action::Update), (&stack, Some("node_pool.p"), Action::Replace)]
     {
-        let mut saved = bench.plan(stack, Mode::Apply).await.unwrap();
+        let mut saved = harness.plan(stack, Mode::Apply).await.unwrap();
         saved.replace = replace.map(model::address::Address::new).into_iter().collect();
-        let saved = bench.again(stack, &saved).await.unwrap();
+        let saved = harness.again(stack, &saved).await.unwrap();
         let pool = |plan: &Plan| {
             plan.changes.iter().find(|change| change.address.as_str() == "node_pool.p").unwrap().action
         };
         assert_eq!(pool(&saved), action);
-        let mut world = bench.world_of(stack).await.unwrap();
+        let mut world = harness.world_of(stack).await.unwrap();
         let same = plan::plan(plan::file::replan_inputs(&saved, &world, stack.sources())).unwrap();
         assert_eq!(plan::file::stale_changes(&saved, &same), Vec::<String>::new());
         // Deleted and made again by somebody, to the letter.

@@ -7,8 +7,8 @@
 
 #![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
 
-mod leaving;
-mod orders;
+mod interleavings;
+mod shared_release;
 mod signals;
 mod store;
 

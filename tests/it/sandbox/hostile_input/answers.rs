@@ -28,7 +28,7 @@ use stack::{Options as Load, parse_in};
 
 use super::texts::{env, load};
 use super::{shown, steady};
-use crate::props::bench::Bench;
+use crate::props::harness::Harness;
 
 /// As they are saved: everything made, changed and replaced, and taken away.
 pub fn plans() -> Vec<Vec<u8>> {
@@ -164,9 +164,9 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let lowered_now = lowered(STACK);
-        let bench = Bench::empty();
+        let harness = Harness::empty();
         let api =
-            Arc::new(Recorder { api: bench.api(lowered_now.target.gke.clone()), kept: Mutex::default() });
+            Arc::new(Recorder { api: harness.api(lowered_now.target.gke.clone()), kept: Mutex::default() });
         let made = planned(&*api, &lowered_now, Mode::Apply).await.unwrap();
         let (_sender, interrupt) = tokio::sync::watch::channel(0);
         let shared: Arc<dyn LiveApi> = Arc::<Recorder>::clone(&api);

@@ -8,8 +8,8 @@ use plan::{Mode, Plan, Selection, file};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::bench::Flags;
 use super::cases::check;
+use super::harness::Flags;
 use super::laws::Tally;
 use super::player::{Player, paused};
 use super::script::Step;
@@ -104,7 +104,7 @@ fn a_saved_plan_is_stale_if_and_only_if_a_fresh_one_differs() {
             };
             let mode = if destroys { Mode::Destroy } else { Mode::Apply };
             let Some(stack) = player.stack.take() else { return Ok(()) };
-            let Ok(saved) = player.bench.plan_with(&stack, mode, &flags).await else {
+            let Ok(saved) = player.harness.plan_with(&stack, mode, &flags).await else {
                 tally.count("not planned");
                 return Ok(());
             };
@@ -115,8 +115,8 @@ fn a_saved_plan_is_stale_if_and_only_if_a_fresh_one_differs() {
                 }
             }
             let stack = player.stack.take().unwrap();
-            let fresh = player.bench.plan_with(&stack, mode, &flags).await;
-            let again = player.bench.again(&stack, &saved).await;
+            let fresh = player.harness.plan_with(&stack, mode, &flags).await;
+            let again = player.harness.again(&stack, &saved).await;
             let (fresh, again) = match (fresh, again) {
                 (Ok(fresh), Ok(again)) => (fresh, again),
                 (Err(_), Err(_)) => {
@@ -136,7 +136,7 @@ fn a_saved_plan_is_stale_if_and_only_if_a_fresh_one_differs() {
             if !same || again.is_empty() {
                 return Ok(());
             }
-            let ended = player.bench.apply(&stack, &again, Vec::new(), None).await;
+            let ended = player.harness.apply(&stack, &again, Vec::new(), None).await;
             let summary = ended.summary.ok_or("it died")?;
             let refused = summary.outcomes.iter().find_map(|(place, outcome, _)| match outcome {
                 Outcome::Failed { message, .. } if message.contains(" answered 409") => {

@@ -182,8 +182,8 @@ fn connect(sandbox: &Sandbox, cluster: Option<ClusterName>, layer: &Layer) -> Co
 }
 
 impl Api {
-    pub(super) fn of(bench: &Bench, stack: &Stack) -> Arc<Self> {
-        Self::at(&bench.sandbox, stack.lowered.target.gke.clone(), None, bench.clock())
+    pub(super) fn of(harness: &Harness, stack: &Stack) -> Arc<Self> {
+        Self::at(&harness.sandbox, stack.lowered.target.gke.clone(), None, harness.clock())
     }
 
     fn to(sandbox: &Sandbox, cluster: Option<ClusterName>, moment: Option<Moment>) -> Arc<Self> {
@@ -377,7 +377,7 @@ pub enum Process {
 }
 
 /// A world.
-pub struct Bench {
+pub struct Harness {
     pub sandbox: Sandbox,
     /// Whether a world in which one thing is twice is refused.
     pub strict: bool,
@@ -434,7 +434,7 @@ fn twice(world: &World) -> Option<String> {
     None
 }
 
-impl Bench {
+impl Harness {
     pub fn empty() -> Self {
         Self::with(Options::default())
     }
@@ -473,11 +473,11 @@ impl Bench {
 
     /// One with a GKE cluster that belongs to others.
     pub fn new() -> Self {
-        let bench = Self::empty();
+        let harness = Self::empty();
         let theirs = json!({ "cluster": { "name": "theirs", "initialNodeCount": 1 } });
-        bench.gke("POST", "/v1/projects/demo/locations/us-central1-c/clusters", &theirs);
-        bench.pass(20);
-        bench
+        harness.gke("POST", "/v1/projects/demo/locations/us-central1-c/clusters", &theirs);
+        harness.pass(20);
+        harness
     }
 
     /// The way to its APIs, and to a cluster.

@@ -16,11 +16,11 @@ use plan::{Action, Mode, Selection};
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::bench::{Bench, Flags, Going, Process, Stack};
 use super::cases::check;
+use super::harness::{Flags, Going, Harness, Process, Stack};
 use super::laws::{self, Tally};
-use super::oracle::{Look, Uid};
 use super::player::paused;
+use super::snapshot::{Snapshot, Uid};
 
 const STACKS: [&str; 3] = ["a", "b", "c"];
 /// What may change hands: sections, their kinds, and whether stacks share them.
@@ -191,7 +191,7 @@ type Seen = BTreeMap<Thing, (Uid, Value)>;
 
 /// A cluster with an operator, three stacks, and who has what.
 struct World {
-    bench: Bench,
+    harness: Harness,
     files: [File; 3],
     holders: BTreeMap<Thing, BTreeSet<usize>>,
     /// The live things at the end of the last apply of each stack.
@@ -209,27 +209,27 @@ struct Meant {
 
 impl World {
     async fn new() -> Self {
-        let (bench, home) = (Bench { strict: true, ..Bench::empty() }, home());
-        let plan = bench.plan(&home, Mode::Apply).await.unwrap();
+        let (harness, home) = (Harness { strict: true, ..Harness::empty() }, home());
+        let plan = harness.plan(&home, Mode::Apply).await.unwrap();
         let going = Going { process: Process::Number(1), stack: &home, plan, moment: None };
-        let ended = bench.apply_one(going, Vec::new()).await;
+        let ended = harness.apply_one(going, Vec::new()).await;
         assert!(ended.summary.is_some(), "{:?}", ended.refused);
         let holders = things().map(|thing| (thing, BTreeSet::new())).collect();
-        Self { bench, files: Default::default(), holders, seen: Default::default() }
+        Self { harness, files: Default::default(), holders, seen: Default::default() }
     }
 
-    fn uid(look: &Look, thing: Thing) -> Option<Uid> {
+    fn uid(snapshot: &Snapshot, thing: Thing) -> Option<Uid> {
         let (kind, name) = (THINGS[thing.0].1, name_of(thing));
-        let mut found = look.things.iter().filter(|(_, thing)| thing.kind == kind && thing.name == name);
+        let mut found = snapshot.things.iter().filter(|(_, thing)| thing.kind == kind && thing.name == name);
         found.next().map(|(uid, _)| uid.clone())
     }
 
-    /// All that is there of what may change hands, field by field.
-    async fn look(&self) -> Seen {
-        let (look, world) = (Look::at(&self.bench.sandbox), self.bench.world(&home()).await);
+    /// The live things of [`THINGS`], each with its uid and body.
+    async fn live(&self) -> Seen {
+        let (snapshot, world) = (Snapshot::at(&self.harness.sandbox), self.harness.world(&home()).await);
         let live = |thing: Thing| {
             let path = path_of(THINGS[thing.0].1, &name_of(thing));
-            Some((thing, (Self::uid(&look, thing)?, world.get(&path).cloned().unwrap_or_default())))
+            Some((thing, (Self::uid(&snapshot, thing)?, world.get(&path).cloned().unwrap_or_default())))
         };
         things().filter_map(live).collect()
     }
@@ -238,10 +238,10 @@ impl World {
     async fn run(&self, stack: &Stack, mode: Mode, section: Option<&str>) -> Result<bool, String> {
         let targets = section.map(str::to_owned).into_iter().collect();
         let flags = Flags { selection: Selection { targets, excludes: Vec::new() }, ..Flags::default() };
-        let Ok(mut plan) = self.bench.plan_with(stack, mode, &flags).await else { return Ok(false) };
+        let Ok(mut plan) = self.harness.plan_with(stack, mode, &flags).await else { return Ok(false) };
         plan.approved = plan.missing_approvals(&[]);
         if let Some(section) = section {
-            let world = self.bench.world_of(stack).await?;
+            let world = self.harness.world_of(stack).await?;
             let agreed = AcceptedChanges { field_changes: true, approvals: &plan.approved };
             if !adopt::adoption_errors(&plan, &Address::new(section), &world, agreed, stack.sources())
                 .is_empty()
@@ -254,13 +254,13 @@ impl World {
             return Ok(true);
         }
         let going = Going { process: Process::Number(7), stack, plan: plan.clone(), moment: None };
-        let ended = self.bench.apply_one(going, Vec::new()).await;
+        let ended = self.harness.apply_one(going, Vec::new()).await;
         let Some(summary) = ended.summary else { return Err(format!("refused: {:?}", ended.refused)) };
         let bad = summary.outcomes.iter().find(|(_, outcome, _)| *outcome != Outcome::Done);
         if let Some((place, outcome, _)) = bad {
             return Err(format!("{}: {outcome:?}", plan.changes[*place].address));
         }
-        let again = self.bench.plan_with(stack, mode, &flags).await;
+        let again = self.harness.plan_with(stack, mode, &flags).await;
         match again {
             Ok(plan) if plan.is_empty() => Ok(true),
             Ok(plan) => Err(format!("the second plan is not empty: {}", laws::actions(&plan).join("; "))),
@@ -276,7 +276,7 @@ impl World {
         let namespaces = kubernetes::object::gvk("", "v1", "Namespace", "namespaces");
         let kinds: Vec<_> =
             dask::api::needing_operator().chain([namespaces]).map(|kind| (kind, None)).collect();
-        let api = self.bench.api(Some(name.clone()));
+        let api = self.harness.api(Some(name.clone()));
         let Ok(found) = survey::survey(&*api, Some(&name), &kinds, 64).await else {
             return Err("the cluster cannot be read".to_owned());
         };
@@ -286,7 +286,7 @@ impl World {
             Found { place: Place::Gke(name), endpoint, cluster, pools, sizes, objects, unmanaged, unread };
         let owner = Owner { stack: "imported".to_owned(), id: "imported".to_owned() };
         let text = import::import(&found, &owner).text;
-        let plan = self.bench.plan(&Stack::of(&text), Mode::Apply).await?;
+        let plan = self.harness.plan(&Stack::of(&text), Mode::Apply).await?;
         if !plan.is_empty() {
             return Err(format!("what `import` wrote is not empty: {}", laws::actions(&plan).join("; ")));
         }
@@ -350,14 +350,14 @@ impl World {
     }
 
     async fn step(&mut self, step: Step) -> Result<bool, String> {
-        let before = Look::at(&self.bench.sandbox);
+        let before = Snapshot::at(&self.harness.sandbox);
         let Some(Meant { stack: number, mode, adopts, files }) = self.meant(step).await? else {
             return Ok(false);
         };
         let stack = stack(STACKS[number], &files[number]);
         let section = adopts.map(|thing| header(thing, &files[number][&thing]));
         let done = self.run(&stack, mode, section.as_deref()).await?;
-        let after = Look::at(&self.bench.sandbox);
+        let after = Snapshot::at(&self.harness.sandbox);
         let mut goes = BTreeSet::new();
         if done {
             for (thing, second) in things() {
@@ -390,7 +390,7 @@ impl World {
                 return Err(format!("{section} has the marks {marks:?}, and is had by {holders:?}"));
             }
         }
-        let seen = self.look().await;
+        let seen = self.live().await;
         if done {
             self.seen[number].clone_from(&seen);
         }
@@ -417,7 +417,7 @@ impl World {
             };
             things().find(|thing| THINGS[thing.0].1 == kind && name_of(*thing) == name)
         };
-        let (plan, drift) = match self.bench.told(&stack).await {
+        let (plan, drift) = match self.harness.told(&stack).await {
             Err(why) if touched.is_empty() => return Err(format!("nobody touched what it has: {why}")),
             Err(_) => return Ok(()),
             Ok(told) => told,
@@ -533,7 +533,12 @@ fn both_ways_to_another_stack_end_with_the_things_gone() {
             }
             for (thing, holders) in &world.holders {
                 assert!(holders.is_empty(), "{}", name_of(*thing));
-                assert_eq!(World::uid(&Look::at(&world.bench.sandbox), *thing), None, "{}", name_of(*thing));
+                assert_eq!(
+                    World::uid(&Snapshot::at(&world.harness.sandbox), *thing),
+                    None,
+                    "{}",
+                    name_of(*thing)
+                );
             }
         });
     }

@@ -62,11 +62,11 @@ impl std::fmt::Display for Thing {
 
 /// Everything at one moment.
 #[derive(Clone, Debug, Default)]
-pub struct Look {
+pub struct Snapshot {
     pub things: BTreeMap<Uid, Thing>,
 }
 
-impl Look {
+impl Snapshot {
     pub fn at(sandbox: &Sandbox) -> Self {
         let mut things = BTreeMap::new();
         let deleted = deleted_pools(sandbox);

@@ -5,9 +5,9 @@ use proptest::prelude::*;
 
 use super::cases::check;
 use super::laws::{self, Tally};
-use super::oracle::Look;
 use super::player::{Player, paused};
 use super::script::{Adopt, Command, Kill, Scale, Script, Step, Wait};
+use super::snapshot::Snapshot;
 use super::stacks::{self, Change, Deed, Section, Slot, Spec};
 
 /// One thing that happens.
@@ -148,11 +148,11 @@ fn what_others_unmark_goes_with_a_destroy() {
                 let done = player.step(step).await;
                 tally.step(step, &done);
             }
-            let ours = |look: &Look| {
-                let daskclusters = look.things.values().filter(|thing| thing.kind == "DaskCluster");
+            let ours = |snapshot: &Snapshot| {
+                let daskclusters = snapshot.things.values().filter(|thing| thing.kind == "DaskCluster");
                 daskclusters.map(ToString::to_string).collect::<Vec<_>>()
             };
-            let before = ours(&Look::at(&player.bench.sandbox));
+            let before = ours(&Snapshot::at(&player.harness.sandbox));
             player.stack = Some(player.unprotected());
             let step = Step::Destroy(Command::default());
             let done = player.step(&step).await;

@@ -9,12 +9,12 @@ use sandbox::Stockout;
 use serde_json::Value;
 
 use super::cases::check;
-use super::keys::Keys;
+use super::gke_keys::Keys;
+use super::interrupted_commands::{makes_nothing, stopped_pools};
 use super::laws::{self, Tally};
 use super::player::{Player, paused};
 use super::script::{Approvals, Command, Edit, Others, Step};
 use super::stacks::{Change, POOLS, Passing, Section, Slot, Spec, Tweak, Writer};
-use super::stops::{makes_nothing, stopped_pools};
 
 /// Slots that are edited. Each can be stopped.
 const EDITED: [Slot; 3] = [Slot::Pool(1), Slot::Pool(2), Slot::Dask(0)];
@@ -152,7 +152,7 @@ impl Case {
             player.step(&Step::Apply(Command::default())).await;
         }
         for stockout in stockouts {
-            player.bench.sandbox.add_stockout(stockout).unwrap();
+            player.harness.sandbox.add_stockout(stockout).unwrap();
         }
         player.step(&Step::Edit(self.file(&self.spec))).await;
         if self.begun {
@@ -217,7 +217,7 @@ impl Case {
         if let Some(Lacks::Extra) = self.lacks {
             return Ok(());
         }
-        match player.bench.plan(player.stack.as_ref().unwrap(), Mode::Apply).await {
+        match player.harness.plan(player.stack.as_ref().unwrap(), Mode::Apply).await {
             Ok(plan) if plan.is_empty() => Ok(()),
             Ok(plan) => Err(format!("started again, and there is still {}", laws::actions(&plan).join("; "))),
             Err(why) => Err(format!("started again, and there is no plan: {why}")),

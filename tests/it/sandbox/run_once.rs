@@ -11,11 +11,11 @@ use proptest::prelude::*;
 use sandbox::faults::{FaultEffect, Rule};
 use serde_json::Value;
 
-use crate::props::bench::{Bench, Moment, Stack, Turn};
 use crate::props::cases::check;
-use crate::props::oracle::Look;
+use crate::props::harness::{Harness, Moment, Stack, Turn};
 use crate::props::player::{Player, paused};
 use crate::props::script::{Approvals, Command, Edit, Kill, Others, Scale, Step};
+use crate::props::snapshot::Snapshot;
 use crate::served::{Served, User};
 
 /// A thing that is made once.
@@ -219,8 +219,8 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 /// Jobs of the name that were there, by uid.
-fn jobs(look: &Look) -> impl Iterator<Item = &String> {
-    look.things.iter().filter(|(_, thing)| thing.kind == "DaskJob").map(|(uid, _)| uid)
+fn jobs(snapshot: &Snapshot) -> impl Iterator<Item = &String> {
+    snapshot.things.iter().filter(|(_, thing)| thing.kind == "DaskJob").map(|(uid, _)| uid)
 }
 
 #[test]
@@ -359,21 +359,21 @@ fn checked(image: Option<&str>) -> Stack {
 #[tokio::test(start_paused = true)]
 async fn the_pod_of_a_check_that_was_cut_short_goes_with_the_next_apply() {
     for next in [Some(""), None] {
-        let (first, bench) = (checked(Some("demo:1")), Bench::new());
+        let (first, harness) = (checked(Some("demo:1")), Harness::new());
         let check = first.resources().iter().find(|resource| resource.kind == KindId::Check);
         let pod = kinds::kubernetes::check::pod(&check.unwrap().body).path();
         let (method, path) = ("PATCH".to_owned(), pod.clone());
         let moment = Moment::At { method, path, skip: 0, turn: Turn::DeathAfter };
-        let plan = bench.plan(&first, Mode::Apply).await.unwrap();
-        bench.apply(&first, &plan, Vec::new(), Some(moment)).await;
-        let look = || Request::get(Api::Kubernetes, pod.clone());
-        bench.try_kubernetes(&first, look()).await.expect("it was left behind");
+        let plan = harness.plan(&first, Mode::Apply).await.unwrap();
+        harness.apply(&first, &plan, Vec::new(), Some(moment)).await;
+        let read_pod = || Request::get(Api::Kubernetes, pod.clone());
+        harness.try_kubernetes(&first, read_pod()).await.expect("it was left behind");
 
         let second = checked(next);
-        let plan = bench.plan(&second, Mode::Apply).await.unwrap();
+        let plan = harness.plan(&second, Mode::Apply).await.unwrap();
         assert_eq!(plan.missing_approvals(&[]), [], "nothing of anybody is in it");
-        let ended = bench.apply(&second, &plan, Vec::new(), None).await;
-        assert!(bench.try_kubernetes(&second, look()).await.is_err(), "{next:?}");
+        let ended = harness.apply(&second, &plan, Vec::new(), None).await;
+        assert!(harness.try_kubernetes(&second, read_pod()).await.is_err(), "{next:?}");
         // It holds the GPU that the next run asks for, so it goes before.
         if let Some(check) = second.resources().iter().find(|resource| resource.kind == KindId::Check) {
             let again = kinds::kubernetes::check::pod(&check.body).path();
@@ -385,7 +385,7 @@ async fn the_pod_of_a_check_that_was_cut_short_goes_with_the_next_apply() {
             let (gone, made) = (at(resource::Method::Delete, &pod), at(resource::Method::Patch, &again));
             assert!(gone.is_some() && gone < made, "{next:?}: {gone:?} {made:?}");
         }
-        let plan = bench.plan(&second, Mode::Apply).await.unwrap();
+        let plan = harness.plan(&second, Mode::Apply).await.unwrap();
         assert!(plan.is_empty(), "{plan:?}");
     }
 }
@@ -407,15 +407,15 @@ async fn the_pod_of_a_check_is_taken_as_it_is_when_its_apply_is_not_sure_of_it()
     for (what, rules, moment) in
         [("killed", Vec::new(), Some(at(Turn::DeathAfter))), ("answer lost", vec![lost], None)]
     {
-        let bench = Bench::new();
-        let plan = bench.plan(&stack, Mode::Apply).await.unwrap();
+        let harness = Harness::new();
+        let plan = harness.plan(&stack, Mode::Apply).await.unwrap();
         let killed = moment.is_some();
-        let mut ended = bench.apply(&stack, &plan, rules, moment).await;
+        let mut ended = harness.apply(&stack, &plan, rules, moment).await;
         if killed {
             let left = Request::get(Api::Kubernetes, pod.clone());
-            bench.try_kubernetes(&stack, left).await.expect("it was left behind");
-            let plan = bench.plan(&stack, Mode::Apply).await.unwrap();
-            ended = bench.apply(&stack, &plan, Vec::new(), None).await;
+            harness.try_kubernetes(&stack, left).await.expect("it was left behind");
+            let plan = harness.plan(&stack, Mode::Apply).await.unwrap();
+            ended = harness.apply(&stack, &plan, Vec::new(), None).await;
         }
         let outcomes = ended.summary.unwrap().outcomes;
         assert!(outcomes.iter().all(|(_, outcome, _)| *outcome == Outcome::Done), "{what}: {outcomes:?}");
@@ -429,6 +429,6 @@ async fn the_pod_of_a_check_is_taken_as_it_is_when_its_apply_is_not_sure_of_it()
         let (last, before) = sent.split_last().unwrap();
         assert_eq!(last.method, resource::Method::Delete, "{what}: {sent:?}");
         assert!(!before.is_empty() && before.iter().all(made), "{what}: {sent:?}");
-        assert!(bench.plan(&stack, Mode::Apply).await.unwrap().is_empty(), "{what}");
+        assert!(harness.plan(&stack, Mode::Apply).await.unwrap().is_empty(), "{what}");
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use sandbox::{Options, Quota, Scale, Stockout};
 
-use super::bench::{Bench, SCALE};
 use super::cases;
+use super::harness::{Harness, SCALE};
 use super::laws::{self, Tally};
 use super::player::{Player, paused};
 use super::script::{Command, Edit, Step};
@@ -117,7 +117,7 @@ impl Case {
     }
 
     async fn holds(&self, tally: &Tally) -> Result<(), String> {
-        let mut player = Player::on(Bench::at_scale(self.scale(), self.options()));
+        let mut player = Player::on(Harness::at_scale(self.scale(), self.options()));
         let step = Step::Apply(Command::default());
         for edit in [self.without_work(), self.file()] {
             if let Some(why) = player.step(&step).await.refused.filter(|_| player.stack.is_some()) {

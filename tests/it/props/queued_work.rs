@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use sandbox::{Options, Scale};
 use serde_json::{Value, json};
 
-use super::bench::{Bench, SCALE};
 use super::cases::check;
+use super::harness::{Harness, SCALE};
 use super::laws::{self, Tally};
 use super::player::{Player, paused, play};
 use super::script::{Command, Edit, Others, Run, Script, Step};
@@ -228,7 +228,7 @@ fn a_queue_that_kueue_calls_inactive_was_never_ready() {
 
 fn inactive_queue(scale: Scale) {
     paused(async {
-        let mut player = Player::on(Bench::at_scale(scale, Options::default()));
+        let mut player = Player::on(Harness::at_scale(scale, Options::default()));
         let mut edit = Works { workers: [1, 1], ..Works::default() }.render();
         let (head, _) = edit.stack.split_once("\n[dask_cluster.one]").unwrap();
         edit.stack = format!("{head}\n[manifest.q]\nfile = \"q.yaml\"\n");
@@ -240,7 +240,7 @@ fn inactive_queue(scale: Scale) {
         // Five minutes, and the look that ends them, after the cluster.
         let cluster = Duration::from_secs_f64(600.0 / scale.time_scale);
         assert!(done.took < Duration::from_secs(310) + cluster, "{:?}", done.took);
-        let plan = player.bench.plan(player.stack.as_ref().unwrap(), Mode::Apply).await.unwrap();
+        let plan = player.harness.plan(player.stack.as_ref().unwrap(), Mode::Apply).await.unwrap();
         let queue = plan.changes.iter().find(|change| change.address.as_str().contains("team-a")).unwrap();
         assert!(queue.is_waited_for(), "the next apply waits for what was never ready");
     });

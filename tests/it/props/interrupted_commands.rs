@@ -10,12 +10,12 @@ use plan::Action;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::bench::Stack;
 use super::cases::{self, check};
+use super::harness::Stack;
 use super::laws::{self, Tally};
-use super::oracle::{Look, Maker, Thing, Uid};
 use super::player::{Done, Player, paused, play};
 use super::script::{Adopt, Command, CronRun, Kill, Run, Scale, Script, Step, Within};
+use super::snapshot::{Maker, Snapshot, Thing, Uid};
 use super::stacks::{self, Change, Passing, Section, Slot, Spec, Tweak};
 
 /// A command.
@@ -160,12 +160,12 @@ async fn begun(spec: &Spec) -> Player {
 }
 
 /// Things that cost money: pools, and the owners of workers.
-fn costly(look: &Look) -> BTreeMap<&Uid, &Thing> {
+fn costly(snapshot: &Snapshot) -> BTreeMap<&Uid, &Thing> {
     let costs = |thing: &Thing| {
         ["pool", "DaskCluster", "DaskWorkerGroup", "DaskJob"].contains(&thing.kind.as_str())
             && thing.maker != Maker::Machine
     };
-    look.things.iter().filter(|(_, thing)| costs(thing)).collect()
+    snapshot.things.iter().filter(|(_, thing)| costs(thing)).collect()
 }
 
 /// A `stop` makes nothing, and while a section is stopped an edit of it neither makes anything nor changes its pool.
@@ -238,7 +238,7 @@ pub async fn stopped_pools(player: &Player) -> BTreeMap<String, Value> {
     for identity in noted(player).await.stopped.keys() {
         if let Identity::NodePool { cluster, pool } = identity {
             let path = format!("/v1/{}", cluster.pool_path(pool));
-            let reply = player.bench.sandbox.gke_request("GET", &path, "", b"").unwrap();
+            let reply = player.harness.sandbox.gke_request("GET", &path, "", b"").unwrap();
             let mut live = if reply.code < 300 { reply.body } else { Value::Null };
             for own in ["status", "statusMessage", "conditions", "etag", "networkConfig"] {
                 if let Some(fields) = live.as_object_mut() {
@@ -254,7 +254,7 @@ pub async fn stopped_pools(player: &Player) -> BTreeMap<String, Value> {
 /// The record without times and counts, and without what may have been made and was not.
 async fn noted(player: &Player) -> Record {
     let Some(stack) = &player.stack else { return Record::default() };
-    let mut world = player.bench.world_of(stack).await.unwrap();
+    let mut world = player.harness.world_of(stack).await.unwrap();
     let Some(mut record) = world.record.take() else { return Record::default() };
     (record.revision, record.written) = Default::default();
     record.inventory.retain(|entry| {
@@ -267,8 +267,8 @@ async fn noted(player: &Player) -> Record {
 
 /// All that is there, and what the record says of each thing.
 async fn facts(player: &Player, stack: &Stack) -> BTreeMap<String, Value> {
-    player.bench.wait(stack, 120).await;
-    let mut facts = player.bench.world(stack).await;
+    player.harness.wait(stack, 120).await;
+    let mut facts = player.harness.world(stack).await;
     let mut record = noted(player).await;
     for entry in std::mem::take(&mut record.inventory) {
         facts.insert(format!("record of {}", entry.identity), json!(entry));
@@ -395,7 +395,7 @@ fn looked_after() -> impl Strategy<Value = Script> {
         |(passing, namespace, mut sections, commands)| {
             sections.push(Section::of(Slot::Operator));
             sections.push(Section { passing, namespace, ..Section::of(Slot::Dask(0)) });
-            let (own_cluster, keys) = (true, super::keys::Keys::new());
+            let (own_cluster, keys) = (true, super::gke_keys::Keys::new());
             let (regional, autopilot, labels, protect) = Default::default();
             let spec = Spec { own_cluster, regional, autopilot, keys, labels, protect, sections };
             let pools: Vec<String> =
@@ -463,7 +463,7 @@ fn two(apart: usize) -> impl Strategy<Value = Two> {
     let maybe = [Slot::Job, Slot::Dask(1), Slot::Pool(2), Slot::Namespace(1)].map(Section::of).to_vec();
     let spec = prop::sample::subsequence(maybe, 0..=3).prop_map(|mut sections| {
         sections.extend([Slot::Operator, Slot::Dask(0)].map(Section::of));
-        let (keys, own_cluster) = (super::keys::Keys::new(), true);
+        let (keys, own_cluster) = (super::gke_keys::Keys::new(), true);
         let (regional, autopilot, labels, protect) = Default::default();
         Spec { own_cluster, regional, autopilot, keys, labels, protect, sections }
     });

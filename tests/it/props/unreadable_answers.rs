@@ -16,8 +16,8 @@ use proptest::sample::select;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-use super::bench::{Flags, Layer};
 use super::cases::check;
+use super::harness::{Flags, Layer};
 use super::player::{Player, paused};
 use super::script::{Command, Script, Step};
 use super::stacks::{self, Change, Spec};
@@ -268,14 +268,14 @@ async fn holds(case: &Case, tally: &Mutex<BTreeMap<&'static str, u32>>) -> Resul
     let flags = Flags::default();
     let count = |what| *tally.lock().unwrap().entry(what).or_default() += 1;
     let eyes = Eyes::default();
-    let Ok(whole) = player.bench.plan_through(&stack, mode, &flags, &eyes.layer()).await else {
+    let Ok(whole) = player.harness.plan_through(&stack, mode, &flags, &eyes.layer()).await else {
         count("no plan with whole sight");
         return Ok(());
     };
     let asked = eyes.asked.lock().unwrap().clone();
     for struck in &case.sights {
         let eyes = Eyes::of(&asked, struck);
-        match player.bench.plan_through(&stack, mode, &flags, &eyes.layer()).await {
+        match player.harness.plan_through(&stack, mode, &flags, &eyes.layer()).await {
             Err(_) => count("an error"),
             Ok(less) => count(no_more(&whole, &less).map_err(|why| format!("{struck:?}: {why}"))?),
         }

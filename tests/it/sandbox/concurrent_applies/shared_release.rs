@@ -6,7 +6,7 @@ use model::resource::{Api, Method};
 use plan::Mode;
 
 use super::Request;
-use crate::props::bench::{Bench, Ended, Going, Process, Stack};
+use crate::props::harness::{Ended, Going, Harness, Process, Stack};
 use crate::props::player::paused;
 
 const GKE: &str = "[gke]\nproject = \"demo\"\nlocation = \"us-central1-c\"\n\n[cluster]\nname = \"c\"\n";
@@ -19,17 +19,17 @@ const SHARED: [&str; 3] = [
 ];
 
 /// One command, agreed to.
-async fn going<'s>(bench: &Bench, pid: u32, stack: &'s Stack, mode: Mode) -> Option<Going<'s>> {
-    let mut plan = bench.plan(stack, mode).await.unwrap();
+async fn going<'s>(harness: &Harness, pid: u32, stack: &'s Stack, mode: Mode) -> Option<Going<'s>> {
+    let mut plan = harness.plan(stack, mode).await.unwrap();
     plan.approved = plan.missing_approvals(&[]);
     let process = Process::Number(pid);
     (!plan.has_nothing_to_do()).then_some(Going { process, stack, plan, moment: None })
 }
 
-async fn run(bench: &Bench, pid: u32, stack: &Stack, mode: Mode) -> Vec<Ended> {
-    match going(bench, pid, stack, mode).await {
+async fn run(harness: &Harness, pid: u32, stack: &Stack, mode: Mode) -> Vec<Ended> {
+    match going(harness, pid, stack, mode).await {
         None => Vec::new(),
-        Some(going) => bench.apply_beside(vec![going]).await,
+        Some(going) => harness.apply_beside(vec![going]).await,
     }
 }
 
@@ -41,11 +41,11 @@ fn is_whole(ended: &Ended) -> bool {
 }
 
 /// How many of the shared things are there.
-async fn left(bench: &Bench, stack: &Stack) -> usize {
+async fn left(harness: &Harness, stack: &Stack) -> usize {
     let mut left = 0;
     for path in SHARED {
         let request = Request { api: Api::Kubernetes, method: Method::Get, path: path.into(), body: None };
-        left += usize::from(bench.try_kubernetes(stack, request).await.is_ok());
+        left += usize::from(harness.try_kubernetes(stack, request).await.is_ok());
     }
     left
 }
@@ -53,27 +53,27 @@ async fn left(bench: &Bench, stack: &Stack) -> usize {
 #[test]
 fn what_two_stacks_give_up_at_the_same_time_is_left_to_nobody() {
     paused(async {
-        let bench = Bench::empty();
+        let harness = Harness::empty();
         let first =
             |more: &str| Stack::of(&format!("[stack]\nname = \"first\"\nid = \"1\"\n\n{GKE}{POOL}{more}"));
         let (with, without) = (first(OPERATOR), first(""));
         let guest =
             Stack::of(&format!("[stack]\nname = \"second\"\nid = \"2\"\n\n{GKE}manage = false\n{OPERATOR}"));
         for (pid, stack) in [(1, &with), (2, &guest)] {
-            assert!(run(&bench, pid, stack, Mode::Apply).await.iter().all(is_whole));
+            assert!(run(&harness, pid, stack, Mode::Apply).await.iter().all(is_whole));
         }
-        assert_eq!(left(&bench, &with).await, SHARED.len());
+        assert_eq!(left(&harness, &with).await, SHARED.len());
         let both = [
-            going(&bench, 1, &without, Mode::Apply).await.unwrap(),
-            going(&bench, 2, &guest, Mode::Destroy).await.unwrap(),
+            going(&harness, 1, &without, Mode::Apply).await.unwrap(),
+            going(&harness, 2, &guest, Mode::Destroy).await.unwrap(),
         ];
-        let ended = bench.apply_beside(both.into()).await;
+        let ended = harness.apply_beside(both.into()).await;
         assert!(!ended.iter().all(is_whole), "one comes second, and is told so");
         // Whoever did not get through tries again.
         for pid in [3, 5] {
-            run(&bench, pid, &without, Mode::Apply).await;
-            run(&bench, pid + 1, &guest, Mode::Destroy).await;
+            run(&harness, pid, &without, Mode::Apply).await;
+            run(&harness, pid + 1, &guest, Mode::Destroy).await;
         }
-        assert_eq!(left(&bench, &with).await, 0, "each left it to the other");
+        assert_eq!(left(&harness, &with).await, 0, "each left it to the other");
     });
 }
