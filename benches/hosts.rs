@@ -11,8 +11,8 @@
 
 #[path = "../tests/it/real/mod.rs"]
 mod real;
-#[path = "../tests/it/served.rs"]
-mod served;
+#[path = "../tests/it/sandbox_server.rs"]
+mod sandbox_server;
 #[path = "../tests/it/hosts/ssh.rs"]
 mod ssh;
 #[path = "../tests/it/hosts/tls.rs"]
@@ -23,7 +23,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use real::{Part, free_ports};
-use served::{Said, User};
+use sandbox_server::{CommandOutput, User};
 use ssh::Lab;
 
 /// What is short is measured so often, and the shortest counts.
@@ -126,7 +126,7 @@ fn by_us(worker: &str) -> Duration {
     // The same interpreter for all rows, and no launcher of one in front of it.
     let run = |words: &[&str]| {
         let output = user.command(words).env("DASK_INFRA_PYTHON", Part::Operator.program("python")).output();
-        drop(Said::of(&output.unwrap()).expect(0));
+        drop(CommandOutput::of(&output.unwrap()).expect(0));
     };
     let up = timed(|| run(&["apply", "--auto-approve"]));
     run(&["destroy", "--auto-approve"]);

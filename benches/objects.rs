@@ -13,15 +13,15 @@
 mod many_objects;
 #[path = "../tests/it/real/mod.rs"]
 mod real;
-#[path = "../tests/it/served.rs"]
-mod served;
+#[path = "../tests/it/sandbox_server.rs"]
+mod sandbox_server;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
-use many_objects::{Took, objects, run, stack};
+use many_objects::{ResourceUse, objects, run, stack};
 use real::{Access, ControlPlane, Part};
 use serde_json::{Value, json};
 
@@ -114,7 +114,7 @@ impl Floor {
     }
 }
 
-fn row(what: &str, time: Duration, beside: Option<(&str, Duration)>, took: Option<&Took>) {
+fn row(what: &str, time: Duration, beside: Option<(&str, Duration)>, took: Option<&ResourceUse>) {
     let ratio = beside.map_or_else(String::new, |(name, other)| {
         format!("{:.2} x {name} ({:.2} s)", time.as_secs_f64() / other.as_secs_f64(), other.as_secs_f64())
     });

@@ -13,7 +13,7 @@ mod props;
 mod pure;
 mod real;
 mod sandbox;
-mod served;
+mod sandbox_server;
 
 // Cases, also for tests that look at all of them.
 #[path = "../by_case/charts.rs"]

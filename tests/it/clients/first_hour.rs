@@ -10,7 +10,7 @@ use sandbox::{Options, Scale};
 use serde_json::Value;
 
 use crate::golden::root;
-use crate::served::{Applying, Said, Served, on_path};
+use crate::sandbox_server::{CommandOutput, RunningCommand, SandboxServer, on_path};
 
 /// Parts of credentials, and names. Each is in something that the kit reads.
 const CANARIES: [&str; 9] = [
@@ -28,7 +28,7 @@ const CANARIES: [&str; 9] = [
 /// The kit in a folder of its own, with credentials to leak.
 struct Kit {
     folder: tempfile::TempDir,
-    served: Served,
+    served: SandboxServer,
 }
 
 impl Kit {
@@ -43,7 +43,7 @@ impl Kit {
             .unwrap();
         std::fs::write(folder.path().join("token"), token).unwrap();
         let options = Options { scale: Scale { time_scale }, requests, ..Options::default() };
-        Self { folder, served: Served::with(options) }
+        Self { folder, served: SandboxServer::with(options) }
     }
 
     fn path(&self) -> &Path {
@@ -80,8 +80,8 @@ impl Kit {
         command
     }
 
-    fn run(&self, words: &[&str]) -> Said {
-        Said::of(&self.command(words).output().unwrap())
+    fn run(&self, words: &[&str]) -> CommandOutput {
+        CommandOutput::of(&self.command(words).output().unwrap())
     }
 
     /// The report, which holds no canary, nor half of one; neither does its text.
@@ -141,7 +141,7 @@ fn nothing_of_the_folder_that_it_runs_in_is_taken_for_a_part_of_it() {
     for folder in [planted.as_path(), kit.path()] {
         std::fs::write(folder.join("json.py"), "raise SystemExit('planted')\n").unwrap();
     }
-    let said = Said::of(&kit.live(&["--list"]).env("TMPDIR", &temporary).output().unwrap());
+    let said = CommandOutput::of(&kit.live(&["--list"]).env("TMPDIR", &temporary).output().unwrap());
     said.expect(0).says("quota-metrics");
     assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0, "its folder is gone");
 }
@@ -192,8 +192,8 @@ async fn it_cleans_up_when_it_is_interrupted() {
     // Slow enough to be met while the cluster is being created.
     for (step, time_scale) in [("cluster: Is", 60.0), ("taints: What", 300.0)] {
         let kit = Kit::new(time_scale, Vec::new());
-        let mut running = Applying::of(kit.command(&["--yes", "--out", "out"]));
-        running.until(step);
+        let mut running = RunningCommand::of(kit.command(&["--yes", "--out", "out"]));
+        running.wait_until(step);
         kit.waits_for_a_cluster();
         running.signal("INT");
         let (code, said) = running.end_saying();
@@ -212,8 +212,8 @@ async fn a_second_run_finds_what_a_killed_one_left() {
         return;
     }
     let kit = Kit::new(600.0, Vec::new());
-    let mut running = Applying::of(kit.command(&["--yes", "--out", "killed"]));
-    running.until("second-plan");
+    let mut running = RunningCommand::of(kit.command(&["--yes", "--out", "killed"]));
+    running.wait_until("second-plan");
     running.signal("KILL");
     drop(running);
     let said = kit.run(&["--yes", "--only", "channels", "--out", "second"]).expect(0);
@@ -230,13 +230,13 @@ fn it_comes_with_the_program() {
         return;
     }
     let kit = Kit::new(60.0, Vec::new());
-    let said =
-        Said::of(&kit.live(&["--yes", "--only", "absent", "--out", "out"]).output().unwrap()).expect(0);
+    let said = CommandOutput::of(&kit.live(&["--yes", "--only", "absent", "--out", "out"]).output().unwrap())
+        .expect(0);
     let report = kit.report();
     assert_eq!(verdicts(&report)["absent"], "as expected", "{}\n{report:#}", said.err);
 
     let mut nowhere = kit.live(&["--list"]);
-    let said = Said::of(&nowhere.env("PATH", kit.path()).output().unwrap()).expect(1);
+    let said = CommandOutput::of(&nowhere.env("PATH", kit.path()).output().unwrap()).expect(1);
     assert!(said.err.contains("python3") && said.err.contains("DI0009"), "{}", said.err);
 }
 

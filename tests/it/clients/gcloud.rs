@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Mutex;
 
 use crate::sandbox::recorded_gke::fast;
-use crate::served::{Served, on_path};
+use crate::sandbox_server::{SandboxServer, on_path};
 
 /// How many gclouds run at a time.
 pub const WORKERS: usize = 3;
@@ -82,7 +82,7 @@ fn gcloud_makes_and_changes_clusters() {
         return;
     }
     // gcloud waits five seconds when its first poll finds an operation running.
-    let served = Served::with(fast());
+    let served = SandboxServer::with(fast());
     let gcloud = Gcloud::new(&served.gke, "demo");
     let zone = "--zone us-central1-c";
     let cluster = format!("--cluster c {zone}");
@@ -175,7 +175,7 @@ fn gcloud_never_crashes_on_what_the_sandbox_says() {
     if !on_path("gcloud", "--version") {
         return;
     }
-    let served = Served::with(fast());
+    let served = SandboxServer::with(fast());
     let walks = walks();
     let steps: usize = walks.iter().map(|(_, steps)| steps.len()).sum();
     assert!(steps >= 95, "{steps}");

@@ -15,16 +15,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{LazyLock, Mutex};
 
 pub use differences::fields;
-use differences::{Difference, Known};
+use differences::{Difference, KnownDifferences};
 use fake_gke::FakeGke;
 pub use intents::writes;
-use intents::{Intent, Made};
+use intents::{Intent, IntentPlan};
 use plan::Plan;
 use serde_json::Value;
 
 use crate::clients::gcloud::{Gcloud, WORKERS};
 use crate::control_plane::contract::fits;
-use crate::served::on_path;
+use crate::sandbox_server::on_path;
 
 /// Fewer would be a loss.
 const LEAST_INTENTS: usize = 80;
@@ -50,10 +50,10 @@ impl Request {
 }
 
 /// The intents with the cluster that is there before and the plan, once for all tests.
-static PLANNED: LazyLock<Vec<(Intent, Made)>> =
+static PLANNED: LazyLock<Vec<(Intent, IntentPlan)>> =
     LazyLock::new(|| planned(include_str!("gcloud_oracle/intents.toml")));
 
-fn planned(text: &str) -> Vec<(Intent, Made)> {
+fn planned(text: &str) -> Vec<(Intent, IntentPlan)> {
     intents::all(text).into_iter().map(Intent::planned).collect()
 }
 
@@ -66,13 +66,13 @@ pub fn planned_intents() -> impl Iterator<Item = (String, &'static Plan)> {
 }
 
 /// Differences, and the classes of requests that are others.
-type Judged<'k> = Result<(Vec<Difference>, Vec<&'k str>), String>;
+type Comparison<'k> = Result<(Vec<Difference>, Vec<&'k str>), String>;
 
 /// What both send for an intent, compared: as it is said, and as keys say it.
-fn judge<'k>(said: &[&(Intent, Made)], known: &'k Known) -> Vec<Judged<'k>> {
+fn judge<'k>(said: &[&(Intent, IntentPlan)], known: &'k KnownDifferences) -> Vec<Comparison<'k>> {
     let (intent, made) = said[0];
     let theirs = made.as_ref().map_err(Clone::clone).and_then(|(before, _)| sent_by_gcloud(intent, before));
-    let compared = |(intent, made): &(Intent, Made)| {
+    let compared = |(intent, made): &(Intent, IntentPlan)| {
         let (before, plan) = made.as_ref().map_err(Clone::clone)?;
         let (theirs, classes) = known.translated(theirs.as_ref().map_err(Clone::clone)?);
         let ours = writes(plan, before.as_ref());
@@ -107,12 +107,18 @@ struct Tally<'t> {
 }
 
 impl<'t> Tally<'t> {
-    fn new(known: &'t Known) -> Self {
+    fn new(known: &'t KnownDifferences) -> Self {
         let others = known.others().into_iter().map(|class| (class, "instead"));
         Self { idle: known.patterns().into_iter().chain(others).collect(), ..Self::default() }
     }
 
-    fn add(&mut self, intent: &'t str, known: &'t Known, found: &[Difference], others: &[&'t str]) {
+    fn add(
+        &mut self,
+        intent: &'t str,
+        known: &'t KnownDifferences,
+        found: &[Difference],
+        others: &[&'t str],
+    ) {
         self.equal += usize::from(found.is_empty() && others.is_empty());
         self.places += others.len();
         for class in others {
@@ -132,7 +138,7 @@ impl<'t> Tally<'t> {
     }
 
     /// What it all came to; the list of what is known may only shrink. `whole`: nothing was left out.
-    fn concludes(self, intents: usize, known: &Known, list: &str, whole: bool) {
+    fn concludes(self, intents: usize, known: &KnownDifferences, list: &str, whole: bool) {
         let Self { equal, places, classes, idle, mut wrong } = self;
         println!("{intents} intents, {equal} equal, {places} known differences:");
         for (class, intents) in &classes {
@@ -150,7 +156,7 @@ impl<'t> Tally<'t> {
 }
 
 /// All intents, a few at a time.
-fn judged<'t>(intents: &[&'t (Intent, Made)], known: &'t Known) -> Tally<'t> {
+fn judged<'t>(intents: &[&'t (Intent, IntentPlan)], known: &'t KnownDifferences) -> Tally<'t> {
     let said = intents.chunk_by(|(first, _), (next, _)| next.says_by_key(first));
     let (left, tally) = (Mutex::new(said), Mutex::new(Tally::new(known)));
     std::thread::scope(|scope| {
@@ -184,7 +190,7 @@ fn gcloud_sends_the_same_for_the_same_intent() {
     assert!(PLANNED.len() >= LEAST_INTENTS, "{} intents", PLANNED.len());
     let word = std::env::var("DASK_INFRA_INTENT").unwrap_or_default();
     let intents: Vec<_> = PLANNED.iter().filter(|(intent, _)| intent.name.contains(&word)).collect();
-    let known = Known::read(include_str!("gcloud_oracle/differences.toml"));
+    let known = KnownDifferences::read(include_str!("gcloud_oracle/differences.toml"));
     judged(&intents, &known).concludes(intents.len(), &known, "differences.toml", word.is_empty());
 }
 

@@ -6,13 +6,13 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 use stack::lower;
 
-use crate::served::{Said, Served, User, on_path};
+use crate::sandbox_server::{CommandOutput, SandboxServer, User, on_path};
 
 const ZONE: [&str; 2] = ["--zone", "us-central1-c"];
 
 /// A served sandbox, a person with gcloud and kubectl, and the program in an empty folder.
 struct Guide {
-    served: Served,
+    served: SandboxServer,
     user: User,
 }
 
@@ -22,7 +22,7 @@ impl Guide {
         if !on_path("gcloud", "--version") || !on_path("kubectl", "--help") {
             return None;
         }
-        let served = Served::fast();
+        let served = SandboxServer::fast();
         let user = User::empty_at(&served.gke);
         std::fs::write(user.path().join("token"), "any").unwrap();
         Some(Self { served, user })
@@ -50,7 +50,7 @@ impl Guide {
     #[track_caller]
     fn run(&self, program: &str, words: &[&str]) -> String {
         let output = self.output(program, words);
-        let said = Said::of(&output);
+        let said = CommandOutput::of(&output);
         assert!(output.status.success(), "{program} {words:?}\n{}\n{}", said.out, said.err);
         said.out
     }

@@ -13,13 +13,13 @@ use tokio::sync::watch;
 
 /// A cluster behind a lock, with no controller but those that every answer depends on.
 #[derive(Clone)]
-pub struct Held {
+pub struct SharedCluster {
     pub cluster: Arc<Mutex<Cluster>>,
     /// Counts its revisions.
     pub changed: Arc<watch::Sender<u64>>,
 }
 
-impl Access for Held {
+impl Access for SharedCluster {
     fn with<R>(&self, f: impl FnOnce(&mut Cluster, Timestamp) -> R) -> R {
         let now = Timestamp::now();
         let mut cluster = self.cluster.lock().unwrap();
@@ -41,31 +41,31 @@ impl Access for Held {
 }
 
 /// A served cluster and a folder with its kubeconfig.
-pub struct Served {
+pub struct KubernetesServer {
     /// The cluster.
-    pub held: Held,
+    pub cluster_handle: SharedCluster,
     /// Where the kubeconfig is, and files for clients.
     pub home: tempfile::TempDir,
     server: tokio::task::JoinHandle<()>,
 }
 
-impl Drop for Served {
+impl Drop for KubernetesServer {
     fn drop(&mut self) {
         self.server.abort();
     }
 }
 
-impl Served {
+impl KubernetesServer {
     /// Serves an empty cluster.
     pub async fn start() -> Self {
         let now = Timestamp::now();
-        let held = Held {
+        let cluster_handle = SharedCluster {
             cluster: Arc::new(Mutex::new(Cluster::new("test", now))),
             changed: Arc::new(watch::Sender::new(0)),
         };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let app = router(held.clone());
+        let app = router(cluster_handle.clone());
         let server = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
         let home = tempfile::tempdir().unwrap();
         let config = format!(
@@ -75,7 +75,7 @@ impl Served {
              users: [{{name: u, user: {{token: t}}}}]\n"
         );
         std::fs::write(home.path().join("kubeconfig"), config).unwrap();
-        Self { held, home, server }
+        Self { cluster_handle, home, server }
     }
 
     /// kubectl with these words, not started yet.
@@ -148,7 +148,7 @@ async fn kubectl_applies_scales_and_deletes_a_deployment() {
     if !has_kubectl() {
         return;
     }
-    let served = Served::start().await;
+    let served = KubernetesServer::start().await;
     let file = served.file("web.yaml", DEPLOYMENT);
     assert!(served.ok(&["apply", "--server-side", "-f", &file]).await.contains("serverside-applied"));
     let version = ["get", "deploy", "web", "-o", "jsonpath={.metadata.resourceVersion}"];
@@ -208,10 +208,10 @@ async fn kubectl_meets_custom_resources() {
     if !has_kubectl() {
         return;
     }
-    let served = Served::start().await;
+    let served = KubernetesServer::start().await;
     assert!(served.refused(&["get", "dsk"]).await.contains("doesn't have a resource type"));
     for crd in model::schema::dask_crds() {
-        served.held.with(|cluster, now| cluster.create(now, "test", crd.clone())).unwrap();
+        served.cluster_handle.with(|cluster, now| cluster.create(now, "test", crd.clone())).unwrap();
     }
     let waited =
         ["wait", "--for=condition=Established", "crd/daskclusters.kubernetes.dask.org", "--timeout=5s"];
@@ -247,7 +247,7 @@ async fn kubectl_reads_pods_logs_and_watches() {
     if !has_kubectl() {
         return;
     }
-    let served = Served::start().await;
+    let served = KubernetesServer::start().await;
     served.ok(&["run", "one", "--image=x", "--labels=a=b"]).await;
     let described = served.ok(&["describe", "pod", "one"]).await;
     let class = described.lines().find(|line| line.starts_with("QoS Class:"));
@@ -264,16 +264,17 @@ async fn kubectl_reads_pods_logs_and_watches() {
     let path =
         "/api/v1/namespaces/default/pods?watch=true&timeoutSeconds=2&fieldSelector=metadata.name%3Done";
     let args = ["get", "--raw", path];
-    let (mut command, held) = (served.command(&args), served.held.clone());
+    let (mut command, cluster_handle) = (served.command(&args), served.cluster_handle.clone());
     let watched = tokio::task::spawn_blocking(move || {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         // Its first event is the present state: from then on it hears.
         let first = lines.next().into_iter();
-        held.with(|cluster, now| {
-            cluster.delete(now, &Key::new("", "pods", "default", "one"), &DeleteOptions::default())
-        })
-        .unwrap();
+        cluster_handle
+            .with(|cluster, now| {
+                cluster.delete(now, &Key::new("", "pods", "default", "one"), &DeleteOptions::default())
+            })
+            .unwrap();
         let events: Vec<String> = first.chain(lines).map(Result::unwrap).collect();
         (child.wait_with_output().unwrap(), events.concat())
     });
@@ -297,7 +298,7 @@ async fn kubectl_reads_a_fresh_cluster() {
     if !has_kubectl() {
         return;
     }
-    let served = Served::start().await;
+    let served = KubernetesServer::start().await;
     let out = served.ok(&["get", "namespaces"]).await;
     assert!(out.contains("kube-system") && out.contains("Active"), "{out}");
     assert!(served.ok(&["get", "all", "-A"]).await.contains("service/kubernetes"));

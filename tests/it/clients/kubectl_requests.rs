@@ -7,12 +7,12 @@ use std::process::Stdio;
 use sandbox::kube::Access as _;
 use serde_json::{Value, json};
 
-use crate::clients::kubectl::{Served, has_kubectl};
+use crate::clients::kubectl::{KubernetesServer, has_kubectl};
 
-async fn with_dask() -> Served {
-    let served = Served::start().await;
+async fn with_dask() -> KubernetesServer {
+    let served = KubernetesServer::start().await;
     for crd in model::schema::dask_crds() {
-        served.held.with(|cluster, now| cluster.create(now, "test", crd.clone())).unwrap();
+        served.cluster_handle.with(|cluster, now| cluster.create(now, "test", crd.clone())).unwrap();
     }
     served.ok(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=5s"]).await;
     served
@@ -92,7 +92,7 @@ async fn kubectl_makes_built_in_kinds_whose_bodies_are_protobuf() {
     if !has_kubectl() {
         return;
     }
-    let served = Served::start().await;
+    let served = KubernetesServer::start().await;
     let binary = served.home.path().join("binary");
     std::fs::write(&binary, [0, 159, 146, 150]).unwrap();
     let file = format!("--from-file=raw={}", binary.display());
@@ -158,7 +158,7 @@ async fn kubectl_watches_until_it_is_ended() {
     if !has_kubectl() {
         return;
     }
-    let served = Served::start().await;
+    let served = KubernetesServer::start().await;
     let mut child = served
         .command(&[
             "get",
@@ -179,7 +179,7 @@ async fn kubectl_watches_until_it_is_ended() {
         }
     });
     let mut seen = seen;
-    let mut until = async |wanted: &str| {
+    let mut wait_until = async |wanted: &str| {
         let found = async {
             while let Some(line) = seen.recv().await {
                 if line == wanted {
@@ -192,11 +192,11 @@ async fn kubectl_watches_until_it_is_ended() {
         assert_eq!(tokio::time::timeout(patience, found).await, Ok(true), "no {wanted}");
     };
     served.ok(&["create", "configmap", "one", "--from-literal=v=1"]).await;
-    until("one 1").await;
+    wait_until("one 1").await;
     served.ok(&["patch", "configmap", "one", "-p", r#"{"data":{"v":"2"}}"#]).await;
-    until("one 2").await;
+    wait_until("one 2").await;
     served.ok(&["delete", "configmap", "one"]).await;
-    until("one 2").await;
+    wait_until("one 2").await;
     child.kill().unwrap();
     child.wait().unwrap();
     reader.join().unwrap();

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
 use crate::real::{Client, ControlPlane, CudaCheck, Dask, Operator, PATIENCE, Part, needs};
-use crate::served::{Said, User};
+use crate::sandbox_server::{CommandOutput, User};
 
 const PARTS: &[Part] = &[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operator];
 
@@ -42,22 +42,22 @@ async fn apply(user: &User, plane: &ControlPlane) -> Operator {
     operator.await.unwrap()
 }
 
-fn run(user: &User, words: &[&str]) -> Said {
+fn run(user: &User, words: &[&str]) -> CommandOutput {
     block_in_place(|| user.run(words))
 }
 
 /// A `connect` that runs until this value goes.
-pub struct Connecting {
+pub struct ConnectProcess {
     child: Child,
     said: BufReader<ChildStdout>,
 }
 
-impl Connecting {
+impl ConnectProcess {
     /// Starts it and reads its first line.
-    pub fn start(user: &User, words: &[&str]) -> (Connecting, Value) {
+    pub fn start(user: &User, words: &[&str]) -> (ConnectProcess, Value) {
         let mut child = user.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let said = BufReader::new(child.stdout.take().unwrap());
-        let mut connecting = Connecting { child, said };
+        let mut connecting = ConnectProcess { child, said };
         let first = connecting.next();
         (connecting, first)
     }
@@ -75,7 +75,7 @@ impl Connecting {
     }
 
     /// Lines up to one of this type.
-    fn until(&mut self, kind: &str) -> Value {
+    fn wait_until(&mut self, kind: &str) -> Value {
         loop {
             let line = self.next();
             if line["type"] == *kind {
@@ -91,7 +91,7 @@ impl Connecting {
     }
 }
 
-impl Drop for Connecting {
+impl Drop for ConnectProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -104,7 +104,7 @@ fn signal(pid: u32, name: &str) {
 }
 
 /// A real client of Dask, which computes a sum whenever it is asked.
-struct Summing {
+struct DaskClient {
     child: Child,
     ask: ChildStdin,
     said: BufReader<ChildStdout>,
@@ -125,8 +125,8 @@ for line in sys.stdin:
             time.sleep(0.1)
 ";
 
-impl Summing {
-    fn start(address: &str, home: &Path) -> Summing {
+impl DaskClient {
+    fn start(address: &str, home: &Path) -> DaskClient {
         let mut command = Command::new(Part::Operator.program("python"));
         command.args(["-c", PROGRAM, address]).env("HOME", home).env("TMPDIR", home);
         // It is here that a client waits for a scheduler that is away.
@@ -134,7 +134,7 @@ impl Summing {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let (ask, said) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        Summing { child, ask, said }
+        DaskClient { child, ask, said }
     }
 
     fn sum(&mut self, up_to: u32) -> String {
@@ -147,7 +147,7 @@ impl Summing {
     }
 }
 
-impl Drop for Summing {
+impl Drop for DaskClient {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -186,11 +186,11 @@ async fn a_client_of_dask_computes_through_it_and_goes_on_after_a_break() {
 
     // A kubelet's log, through the API server; with -f as a stream that goes on.
     run(&user, &["logs", "d"]).expect(0).says("this container is imitated by KWOK");
-    let (following, line) = Connecting::start(&user, &["logs", "d", "-f", "--json"]);
+    let (following, line) = ConnectProcess::start(&user, &["logs", "d", "-f", "--json"]);
     assert_eq!(text(&line, "/line"), "this container is imitated by KWOK", "{line}");
     drop(following);
 
-    let (mut connecting, there) = Connecting::start(&user, &["connect", "--json"]);
+    let (mut connecting, there) = ConnectProcess::start(&user, &["connect", "--json"]);
     assert_eq!((text(&there, "/type"), text(&there, "/address")), ("connected", "dask_cluster.d"));
     assert_eq!((text(&there, "/image"), there["simulated"] == false), ("demo:1", true), "{there}");
     let python = Command::new(Part::Operator.program("python")).arg("--version").output().unwrap();
@@ -200,14 +200,14 @@ async fn a_client_of_dask_computes_through_it_and_goes_on_after_a_break() {
     let address = text(&there, "/client").to_owned();
     assert_eq!(text(&there, "/python"), format!("Client(\"{address}\")"));
     assert!(is_healthy(text(&there, "/dashboard")).await, "{there}");
-    let mut summing = Summing::start(&address, user.path());
+    let mut summing = DaskClient::start(&address, user.path());
     assert_eq!(summing.sum(10), "45");
 
     // The pod goes and another one comes: the local port stays, the client connects again.
     let before = scheduler_pod(&client).await;
     client.delete(&format!("/api/v1/namespaces/default/pods/{before}")).await;
-    assert!(text(&connecting.until("gone"), "/why").contains("pod"));
-    let after = connecting.until("there");
+    assert!(text(&connecting.wait_until("gone"), "/why").contains("pod"));
+    let after = connecting.wait_until("there");
     assert!(!text(&after, "/pod").ends_with(&before), "{after}");
     assert_eq!(summing.sum(11), "55");
     assert!(is_healthy(text(&there, "/dashboard")).await);
@@ -248,9 +248,9 @@ async fn it_goes_on_in_the_background_until_it_is_killed() {
     let said = run(&user, &["connect", "--background", "--json"]).expect(0);
     let there: Value = serde_json::from_str(&said.out).unwrap();
     let pid = there["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).unwrap();
-    let running = Killed(pid);
+    let running = KillOnDrop(pid);
     assert_eq!(there["background"], true);
-    let mut summing = Summing::start(text(&there, "/client"), user.path());
+    let mut summing = DaskClient::start(text(&there, "/client"), user.path());
     assert_eq!(summing.sum(10), "45");
     let again = run(&user, &["connect", "--background"]).expect(0);
     again.says("is connected already").says(&format!("`kill {pid}` ends it"));
@@ -264,9 +264,9 @@ async fn it_goes_on_in_the_background_until_it_is_killed() {
 }
 
 /// Ends a process that is nobody's child, whatever happens to the test.
-pub struct Killed(pub u32);
+pub struct KillOnDrop(pub u32);
 
-impl Drop for Killed {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         // It has ended by itself, as it should.
         let _ = Command::new("kill").args(["-9", &self.0.to_string()]).stderr(Stdio::null()).status();

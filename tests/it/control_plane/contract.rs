@@ -31,7 +31,7 @@ const LEAST_CASES: usize = 200;
 /// `tests/contract/known-differences.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Known {
+struct KnownDifferences {
     /// How many places may differ in all. Lower it with every fix.
     most: usize,
     #[serde(default)]
@@ -97,7 +97,7 @@ async fn the_sandbox_answers_as_recorded() {
         theirs.extend(serde_json::from_str::<Answers>(&text).unwrap());
     }
     let found = compare(&cases, &ours, &theirs);
-    let known: Known =
+    let known: KnownDifferences =
         toml::from_str(&fs::read_to_string(folder().join("known-differences.toml")).unwrap()).unwrap();
     let mut wrong = Vec::new();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();

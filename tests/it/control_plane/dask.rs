@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
 use crate::real::{Client, ControlPlane, CudaCheck, Dask, Operator, Part, needs};
-use crate::served::{Said, User};
+use crate::sandbox_server::{CommandOutput, User};
 
 const PARTS: &[Part] = &[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operator];
 
@@ -47,7 +47,7 @@ fn text<'v>(object: &'v Value, pointer: &str) -> &'v str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn run(user: &User, words: &[&str]) -> Said {
+fn run(user: &User, words: &[&str]) -> CommandOutput {
     block_in_place(|| user.run(words))
 }
 

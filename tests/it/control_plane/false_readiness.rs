@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
 use crate::real::{Client, ControlPlane, CudaCheck, Dask, Operator, Part, needs};
-use crate::served::{Applying, Said, User};
+use crate::sandbox_server::{CommandOutput, RunningCommand, User};
 
 const PARTS: &[Part] = &[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operator];
 
@@ -18,7 +18,7 @@ const CLUSTER: &str = "\n[dask_cluster.d]\nimage = \"demo:1\"\nworker = { replic
 /// What an apply says while the operator sleeps.
 const UNSEEN: &str = "not yet handled by the Dask operator";
 
-fn run(user: &User, words: &[&str]) -> Said {
+fn run(user: &User, words: &[&str]) -> CommandOutput {
     block_in_place(|| user.run(words))
 }
 
@@ -55,8 +55,8 @@ async fn what_the_operator_did_not_do_is_not_ready() {
 
     operator.pause();
     user.write(stack + CLUSTER);
-    let mut applying = Applying::start(&user, &["apply", "--auto-approve"]);
-    let line = applying.until(UNSEEN);
+    let mut applying = RunningCommand::start(&user, &["apply", "--auto-approve"]);
+    let line = applying.wait_until(UNSEEN);
     assert!(line.contains("dask_cluster.d"), "{line}");
     looks_well(&client).await;
     operator.resume();
@@ -66,8 +66,8 @@ async fn what_the_operator_did_not_do_is_not_ready() {
     // With its children there, nothing but their number tells that it sleeps.
     operator.pause();
     user.edit("replicas = 1", "replicas = 2");
-    let mut applying = Applying::start(&user, &["apply", "--auto-approve"]);
-    let line = applying.until(UNSEEN);
+    let mut applying = RunningCommand::start(&user, &["apply", "--auto-approve"]);
+    let line = applying.wait_until(UNSEEN);
     assert!(line.contains("does not request 2 yet"), "{line}");
     looks_well(&client).await;
     operator.resume();

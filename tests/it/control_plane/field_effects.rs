@@ -75,7 +75,7 @@ fn is_established(definition: &Value) -> bool {
 
 /// What happens to a DaskCluster's children when it is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seen {
+enum ObservedEffect {
     /// They stay as they were.
     Kept,
     /// There are as many worker Deployments as wanted.
@@ -89,17 +89,17 @@ struct Change {
     path: &'static str,
     value: Value,
     claim: Effect,
-    seen: Seen,
+    seen: ObservedEffect,
 }
 
 /// Every field that a `[dask_cluster.KEY]` sets, and the two metadata that only the API has. Each change is
 /// made on top of those before.
 fn changes() -> Vec<Change> {
-    let change = |claim: Effect, seen: Seen| {
+    let change = |claim: Effect, seen: ObservedEffect| {
         move |path: &'static str, value: Value| Change { path, value, claim: claim.clone(), seen }
     };
-    let fixed = change(Effect::Replace, Seen::Kept);
-    let labelled = change(Effect::InPlace, Seen::Kept);
+    let fixed = change(Effect::Replace, ObservedEffect::Kept);
+    let labelled = change(Effect::InPlace, ObservedEffect::Kept);
     let probe = json!({ "httpGet": { "path": "/health", "port": "http-dashboard" }, "periodSeconds": 77 });
     let port =
         |name: &str, port: u16| json!({ "name": name, "protocol": "TCP", "port": port, "targetPort": name });
@@ -149,17 +149,17 @@ fn changes() -> Vec<Change> {
         fixed("spec.worker.spec.automountServiceAccountToken", json!(true)),
         fixed("spec.worker.spec.securityContext", unconfined),
         fixed("spec.worker.spec.containers[0].securityContext", escalates),
-        change(Effect::InPlace, Seen::Scaled)("spec.worker.replicas", json!(2)),
-        change(Effect::InPlace, Seen::Ended)("spec.idleTimeout", json!(1)),
+        change(Effect::InPlace, ObservedEffect::Scaled)("spec.worker.replicas", json!(2)),
+        change(Effect::InPlace, ObservedEffect::Ended)("spec.idleTimeout", json!(1)),
     ]
 }
 
 /// Whether a plan that says `claim` is right when this is seen. Changed in place with a reason is "the object
 /// takes it, what was made of it does not".
-fn agrees(claim: &(Effect, Option<&str>), seen: Seen) -> bool {
+fn agrees(claim: &(Effect, Option<&str>), seen: ObservedEffect) -> bool {
     match claim {
-        (Effect::InPlace, None) => seen != Seen::Kept,
-        (Effect::InPlace, Some(_)) | (Effect::Replace, _) => seen == Seen::Kept,
+        (Effect::InPlace, None) => seen != ObservedEffect::Kept,
+        (Effect::InPlace, Some(_)) | (Effect::Replace, _) => seen == ObservedEffect::Kept,
         _ => false,
     }
 }
@@ -301,11 +301,11 @@ async fn the_operator_does_with_a_changed_field_what_we_claim() {
         assert_eq!(status, 200, "{at_field}: {answer}");
         match seen {
             // What comes late is found by a later change: all are held against the first state.
-            Seen::Kept => {
+            ObservedEffect::Kept => {
                 handled(&client, &at, &field, &value).await;
                 assert_eq!(children(&client).await, first, "{at_field}");
             }
-            Seen::Scaled => {
+            ObservedEffect::Scaled => {
                 handled(&client, &at, &field, &value).await;
                 let list = client.wait(WORKERS, "one worker more", |list| ready(list, 2)).await;
                 // The group's copy of the pod counts for it, as for the others. Of the cluster's metadata it
@@ -321,7 +321,7 @@ async fn the_operator_does_with_a_changed_field_what_we_claim() {
                 now.get_mut("DaskWorkerGroup d-default").unwrap()["spec"]["worker"]["replicas"] = json!(1);
                 assert_eq!(now, first, "what was there stays as it was");
             }
-            Seen::Ended => {
+            ObservedEffect::Ended => {
                 client
                     .wait(CLUSTERS, "the operator deletes the idle cluster", |list| items(list).is_empty())
                     .await;
@@ -336,7 +336,7 @@ async fn the_operator_does_with_a_changed_field_what_we_claim() {
 const REFUSALS: &[&str] = &["field is immutable", "may not change once set", "cannot change roleRef"];
 
 /// An object and the changes that are tried on it, each on what the accepted ones before it left.
-struct Tried {
+struct ObjectChanges {
     /// The kind whose claims are meant.
     kinds: &'static [KindId],
     collection: &'static str,
@@ -391,19 +391,24 @@ fn of_templates() -> Vec<(Effect, Vec<(&'static str, Value)>)> {
     ]
 }
 
-fn of_deployments() -> Tried {
+fn of_deployments() -> ObjectChanges {
     let mut changes = of_templates();
     changes.push(in_place("spec.replicas", json!(2)));
     changes.push(in_place("spec.strategy", json!({ "type": "Recreate" })));
     changes.push(in_place("spec.progressDeadlineSeconds", json!(77)));
     changes.push(in_place("spec.paused", json!(true)));
-    Tried { kinds: &[KindId::Deployment], collection: DEPLOYMENTS, object: workload("Deployment"), changes }
+    ObjectChanges {
+        kinds: &[KindId::Deployment],
+        collection: DEPLOYMENTS,
+        object: workload("Deployment"),
+        changes,
+    }
 }
 
-fn of_daemon_sets() -> Tried {
+fn of_daemon_sets() -> ObjectChanges {
     let mut changes = of_templates();
     changes.push(in_place("spec.updateStrategy", json!({ "type": "OnDelete" })));
-    Tried {
+    ObjectChanges {
         kinds: &[KindId::DaemonSet, KindId::GpuDriver],
         collection: "/apis/apps/v1/namespaces/default/daemonsets",
         object: workload("DaemonSet"),
@@ -411,9 +416,9 @@ fn of_daemon_sets() -> Tried {
     }
 }
 
-fn of_services() -> Tried {
+fn of_services() -> ObjectChanges {
     let port = |port: u16| json!([{ "name": "web", "port": port, "protocol": "TCP", "targetPort": 80 }]);
-    Tried {
+    ObjectChanges {
         kinds: &[KindId::Service],
         collection: "/api/v1/namespaces/default/services",
         object: json!({
@@ -444,8 +449,8 @@ fn of_services() -> Tried {
     }
 }
 
-fn of_bindings() -> Tried {
-    Tried {
+fn of_bindings() -> ObjectChanges {
+    ObjectChanges {
         kinds: &[KindId::Binding],
         collection: "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
         object: json!({
@@ -462,14 +467,14 @@ fn of_bindings() -> Tried {
     }
 }
 
-fn of_definitions() -> Tried {
+fn of_definitions() -> ObjectChanges {
     let text = json!({ "type": "string" });
     let version = |properties: Value| {
         json!({ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": {
             "type": "object", "properties": properties,
         } } })
     };
-    Tried {
+    ObjectChanges {
         kinds: &[KindId::Crd],
         collection: CRDS,
         object: json!({
@@ -496,10 +501,10 @@ fn of_definitions() -> Tried {
 }
 
 /// The kinds without a file of their own that the sections make, and namespaces.
-fn of_plain_objects() -> [Tried; 3] {
+fn of_plain_objects() -> [ObjectChanges; 3] {
     let metadata = json!({ "name": "x", "labels": { "app": "x" } });
     [
-        Tried {
+        ObjectChanges {
             kinds: &[KindId::Object],
             collection: "/api/v1/namespaces/default/serviceaccounts",
             object: json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata }),
@@ -508,7 +513,7 @@ fn of_plain_objects() -> [Tried; 3] {
                 in_place("automountServiceAccountToken", json!(false)),
             ],
         },
-        Tried {
+        ObjectChanges {
             kinds: &[KindId::Object],
             collection: "/apis/rbac.authorization.k8s.io/v1/clusterroles",
             object: json!({
@@ -519,7 +524,7 @@ fn of_plain_objects() -> [Tried; 3] {
                 in_place("rules", json!([{ "apiGroups": [""], "resources": ["pods"], "verbs": ["get"] }])),
             ],
         },
-        Tried {
+        ObjectChanges {
             kinds: &[KindId::Namespace],
             collection: "/api/v1/namespaces",
             object: json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": metadata }),
@@ -531,8 +536,8 @@ fn of_plain_objects() -> [Tried; 3] {
     ]
 }
 
-async fn try_changes(client: &Client, tried: Tried, wrong: &mut Vec<String>) -> usize {
-    let Tried { kinds, collection, object, changes } = tried;
+async fn try_changes(client: &Client, tried: ObjectChanges, wrong: &mut Vec<String>) -> usize {
+    let ObjectChanges { kinds, collection, object, changes } = tried;
     let (status, said) = client.send(Method::POST, collection, "application/json", &object).await;
     assert_eq!(status, 201, "{said}");
     let at = format!("{collection}/{}", name(&object));

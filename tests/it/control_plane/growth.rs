@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::control_plane::many_objects::{Took, objects, run, stack};
+use crate::control_plane::many_objects::{ResourceUse, objects, run, stack};
 use crate::real::{ControlPlane, Part, needs};
 
 /// What twice the objects may cost, as a multiple: two, the sorting that there is, and what caches do on a busy machine. A step
@@ -18,7 +18,7 @@ const COMMANDS: [&[&str]; 3] =
     [&["apply", "--auto-approve"], &["plan", "--detailed-exitcode"], &["destroy", "--auto-approve"]];
 
 /// What creating, planning and destroying so many objects takes.
-async fn taken(count: usize) -> [Took; 3] {
+async fn taken(count: usize) -> [ResourceUse; 3] {
     let plane = ControlPlane::start().await;
     let folder = tempfile::tempdir().unwrap();
     stack(folder.path(), &objects(count), Some(&plane.access().kubeconfig));
@@ -28,7 +28,7 @@ async fn taken(count: usize) -> [Took; 3] {
 
 /// Not the time, which the control plane takes: the processor time of the program alone. What is above is measured again,
 /// and the least counts.
-async fn holds<const N: usize>(few: usize, what: [&str; N], taken: impl AsyncFn(usize) -> [Took; N]) {
+async fn holds<const N: usize>(few: usize, what: [&str; N], taken: impl AsyncFn(usize) -> [ResourceUse; N]) {
     let mut least = [[f64::INFINITY; N]; 2];
     for attempt in 0..ATTEMPTS {
         for (count, least) in [few, 2 * few].into_iter().zip(&mut least) {

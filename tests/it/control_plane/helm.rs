@@ -12,7 +12,7 @@ use tokio::task::block_in_place;
 use crate::control_plane::helm_as_client;
 use crate::golden::root;
 use crate::real::{Client, ControlPlane, Part, needs};
-use crate::served::{Said, Served, User};
+use crate::sandbox_server::{CommandOutput, SandboxServer, User};
 
 const DASK: &str = "chart = \"dask\"\nrepo = \"https://helm.dask.org\"\nversion = \"2024.1.1\"\n";
 
@@ -23,7 +23,7 @@ fn chart(name: &str) -> String {
 #[test]
 fn the_stack_of_the_dask_chart_is_applied_changed_and_destroyed() {
     needs!(&[Part::Helm]);
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::with_stack("helm-gpu", Some(&served.gke)).rendering(Part::Helm.program("helm"));
     user.edit(DASK, &chart("dask"));
     user.run(&["apply", "--auto-approve"]).expect(0).says("1 check passed");
@@ -80,7 +80,7 @@ fn the_stack_of_the_dask_chart_is_applied_changed_and_destroyed() {
 #[test]
 fn hooks_of_an_installation_run_in_their_order_and_once() {
     needs!(&[Part::Helm]);
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::with_stack("helm-gpu", Some(&served.gke)).rendering(Part::Helm.program("helm"));
     let path = user.path().join("stack.toml");
     let text = std::fs::read_to_string(&path).unwrap();
@@ -133,7 +133,7 @@ async fn a_chart_of_a_repository_is_fetched_in_its_version() {
     serving.abort();
 }
 
-fn run(user: &User, words: &[&str]) -> Said {
+fn run(user: &User, words: &[&str]) -> CommandOutput {
     block_in_place(|| user.run(words))
 }
 
@@ -164,7 +164,7 @@ async fn operator(client: &Client) -> BTreeMap<String, Value> {
 }
 
 /// The paths of fields that a plan would change.
-fn changed(said: &Said) -> Vec<String> {
+fn changed(said: &CommandOutput) -> Vec<String> {
     let lines = said.out.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let changes = lines.filter(|line| line["type"] == "planned_change");
     let fields = changes.flat_map(|line| line["change"]["fields"].as_array().cloned().unwrap_or_default());

@@ -9,19 +9,19 @@ use serde_json::{Value, json};
 
 use crate::clients::kubectl::has_kubectl;
 use crate::real::{Part, needs};
-use crate::served::Served;
+use crate::sandbox_server::SandboxServer;
 
 const PARENT: &str = "/v1/projects/demo/locations/us-central1-c";
 
 /// A cluster of a served sandbox, and Helm and kubectl pointed at it.
 struct Cluster {
-    served: Served,
+    served: SandboxServer,
     home: tempfile::TempDir,
 }
 
 impl Cluster {
     fn start() -> Self {
-        let served = Served::fast();
+        let served = SandboxServer::fast();
         let body = json!({"cluster": {"name": "c", "initialNodeCount": 1}});
         let (code, said) = gke(&served, "POST", &format!("{PARENT}/clusters"), &body);
         assert_eq!(code, 200, "{said}");
@@ -62,7 +62,7 @@ impl Cluster {
     }
 }
 
-fn gke(served: &Served, method: &str, path: &str, body: &Value) -> (u16, Value) {
+fn gke(served: &SandboxServer, method: &str, path: &str, body: &Value) -> (u16, Value) {
     let reply = served.sandbox.gke_request(method, path, "", body.to_string().as_bytes()).unwrap();
     (reply.code, reply.body)
 }

@@ -10,13 +10,13 @@ use tokio::task::block_in_place;
 
 use crate::clients::imports::{dask_cluster, rendered};
 use crate::real::{Client, ControlPlane, Operator, Part, needs};
-use crate::served::{Said, User, on_path};
+use crate::sandbox_server::{CommandOutput, User, on_path};
 
 const PARTS: &[Part] = &[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operator];
 
 const DASK: &str = "/apis/kubernetes.dask.org/v1/namespaces/default";
 
-fn run(user: &User, words: &[&str]) -> Said {
+fn run(user: &User, words: &[&str]) -> CommandOutput {
     block_in_place(|| user.run(words))
 }
 
@@ -26,7 +26,7 @@ fn kubectl(plane: &ControlPlane, words: &[&str]) -> String {
     let output = block_in_place(|| {
         Command::new("kubectl").args(["--kubeconfig", &kubeconfig]).args(words).output().unwrap()
     });
-    let said = Said::of(&output);
+    let said = CommandOutput::of(&output);
     assert!(output.status.success(), "kubectl {words:?}\n{}\n{}", said.out, said.err);
     said.out
 }

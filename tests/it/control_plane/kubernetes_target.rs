@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use crate::real::{ControlPlane, Operator, Part, needs};
-use crate::served::User;
+use crate::sandbox_server::User;
 
 const PARTS: &[Part] = &[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operator];
 

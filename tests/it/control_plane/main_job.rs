@@ -15,9 +15,9 @@ use sandbox::{Options, Sandbox};
 use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
-use crate::control_plane::connect::Connecting;
+use crate::control_plane::connect::ConnectProcess;
 use crate::real::{Client, ControlPlane, CudaCheck, Dask, Operator, Part, needs};
-use crate::served::{FAST, Said, Served, User, on_path};
+use crate::sandbox_server::{CommandOutput, FAST, SandboxServer, User, on_path};
 
 const PARTS: &[Part] = &[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operator];
 
@@ -35,9 +35,9 @@ const GPU: &str = "/status/allocatable/nvidia.com~1gpu";
 const POOL: &str = "/metadata/labels/cloud.google.com~1gke-nodepool";
 
 /// GKE in front of the control plane; faster than life, and GKE takes seconds still.
-pub fn backed(plane: &ControlPlane) -> Served {
+pub fn backed(plane: &ControlPlane) -> SandboxServer {
     let kubernetes = Some(plane.access().kubeconfig.clone());
-    Served::with(Options { scale: FAST, kubernetes, ..Options::default() })
+    SandboxServer::with(Options { scale: FAST, kubernetes, ..Options::default() })
 }
 
 fn items(list: &Value) -> &[Value] {
@@ -61,7 +61,7 @@ pub fn operator_when_wanted(plane: &ControlPlane, sandbox: Sandbox) -> tokio::ta
     })
 }
 
-fn run(user: &User, words: &[&str]) -> Said {
+fn run(user: &User, words: &[&str]) -> CommandOutput {
     block_in_place(|| user.run(words))
 }
 
@@ -145,7 +145,7 @@ async fn forwards(kubeconfig: &Path) {
 
 /// `connect` leads through the sandbox, too: GKE is imitated there, the scheduler is not.
 async fn connects(user: &User) {
-    let (connecting, there) = Connecting::start(user, &["connect", "--json"]);
+    let (connecting, there) = ConnectProcess::start(user, &["connect", "--json"]);
     assert_eq!((text(&there, "/type"), there["simulated"] == true), ("connected", true), "{there}");
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     let health = text(&there, "/dashboard").replace("/status", "/health");

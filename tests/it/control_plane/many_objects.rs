@@ -58,7 +58,7 @@ pub fn objects(count: usize) -> Vec<Value> {
 }
 
 /// What a command took.
-pub struct Took {
+pub struct ResourceUse {
     pub time: Duration,
     /// The most that was resident, in MiB.
     pub resident: u64,
@@ -68,7 +68,7 @@ pub struct Took {
 }
 
 /// Runs a program to its end, and looks at it all the while.
-pub fn run(program: &Path, words: &[&str], folder: &Path, codes: &[i32]) -> Took {
+pub fn run(program: &Path, words: &[&str], folder: &Path, codes: &[i32]) -> ResourceUse {
     let began = Instant::now();
     let output = fs::File::create(folder.join("said.txt")).unwrap();
     let errors = output.try_clone().unwrap();
@@ -100,7 +100,7 @@ pub fn run(program: &Path, words: &[&str], folder: &Path, codes: &[i32]) -> Took
     };
     let said = fs::read_to_string(folder.join("said.txt")).unwrap();
     assert!(codes.contains(&status.code().unwrap_or(-1)), "{words:?}: {status}\n{said}");
-    Took { time: began.elapsed(), resident, cpu, said }
+    ResourceUse { time: began.elapsed(), resident, cpu, said }
 }
 
 /// A folder with a stack of these objects.

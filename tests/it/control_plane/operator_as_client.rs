@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
 use crate::real::{Access, Client, Operator, PATIENCE, Part, ProcessGroup, needs};
-use crate::served::{Said, User};
+use crate::sandbox_server::{CommandOutput, User};
 
 const MERGE: &str = "application/merge-patch+json";
 const DASK: &str = "/apis/kubernetes.dask.org/v1/namespaces/default";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-fn run(user: &User, words: &[&str]) -> Said {
+fn run(user: &User, words: &[&str]) -> CommandOutput {
     block_in_place(|| user.run(words))
 }
 

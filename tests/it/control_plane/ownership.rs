@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
 use crate::real::{Client, ControlPlane, Operator, Part, needs};
-use crate::served::{Said, User, on_path};
+use crate::sandbox_server::{CommandOutput, User, on_path};
 
 const PARTS: &[Part] = &[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operator];
 
@@ -21,7 +21,7 @@ const TEAM: &str = "/api/v1/namespaces/team";
 const OPERATOR: &str = "/apis/apps/v1/namespaces/dask-operator/deployments/dask-kubernetes-operator";
 const STACK_LABEL: &str = "/metadata/labels/dask-infra.dev~1stack";
 
-fn run(user: &User, words: &[&str]) -> Said {
+fn run(user: &User, words: &[&str]) -> CommandOutput {
     block_in_place(|| user.run(words))
 }
 

@@ -11,13 +11,13 @@ use crate::golden::root;
 const HEAD: &str = "| case | state in Kueue | `status` says | `why` says |";
 
 /// Cases of one test, and what is wrong with them.
-pub struct Told {
+pub struct PageCases {
     /// What the page says of cases that have not come yet.
     rows: BTreeMap<String, [String; 3]>,
     wrong: Vec<String>,
 }
 
-impl Told {
+impl PageCases {
     /// The rows whose case stands in a test.
     pub fn of(test: &str) -> Self {
         let mut rows = rows();

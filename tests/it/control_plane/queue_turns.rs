@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::control_plane::queue_table::{Told, one_line, state};
+use crate::control_plane::queue_table::{PageCases, one_line, state};
 use crate::real::{Client, DaskFixture, Kueue, PATIENCE, Part, needs};
 
 const PARTS: &[Part] = &[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operator, Part::Kueue];
@@ -56,7 +56,7 @@ struct Lab {
     fixture: DaskFixture,
     kueue: Kueue,
     base: String,
-    told: Told,
+    told: PageCases,
 }
 
 impl Lab {
@@ -65,7 +65,7 @@ impl Lab {
         let kueue = Kueue::start(fixture.plane.access()).await;
         fixture.add(QUEUES);
         let base = fixture.user.stack();
-        Lab { fixture, kueue, base, told: Told::of(include_str!("queue_turns.rs")) }
+        Lab { fixture, kueue, base, told: PageCases::of(include_str!("queue_turns.rs")) }
     }
 
     fn client(&self) -> &Client {

@@ -13,9 +13,9 @@ use sandbox::{Options, Scale};
 use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
-use crate::control_plane::queue_table::{Told, one_line, state};
+use crate::control_plane::queue_table::{PageCases, one_line, state};
 use crate::real::{Client, ControlPlane, CudaCheck, Dask, Kueue, Operator, PATIENCE, Part, needs};
-use crate::served::{Served, User};
+use crate::sandbox_server::{SandboxServer, User};
 
 const PARTS: &[Part] = &[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operator, Part::Kueue];
 const KUEUE: &str = "/apis/kueue.x-k8s.io/v1beta2";
@@ -82,10 +82,10 @@ struct Lab {
     client: Client,
     _dask: Dask,
     _operator: Operator,
-    served: Served,
+    served: SandboxServer,
     kueue: Kueue,
     user: User,
-    told: Told,
+    told: PageCases,
 }
 
 impl Lab {
@@ -96,7 +96,7 @@ impl Lab {
         // Ten minutes of the machine's clock are two days of these nodes, which last for seven.
         let scripts = Scripts { no_capacity: true, ..Scripts::default() };
         let (scale, kubernetes) = (Scale { time_scale: 300.0 }, Some(plane.access().kubeconfig.clone()));
-        let served = Served::with(Options { scale, scripts, kubernetes, ..Options::default() });
+        let served = SandboxServer::with(Options { scale, scripts, kubernetes, ..Options::default() });
         let (client, user) = (plane.client(), User::empty_at(&served.gke));
         user.write(BASE);
         block_in_place(|| user.run(&["apply", "--auto-approve"])).expect(0);
@@ -104,7 +104,7 @@ impl Lab {
         let kueue = Kueue::start(plane.access()).await;
         user.write(format!("{BASE}{QUEUE}"));
         block_in_place(|| user.run(&["apply", "--auto-approve"])).expect(0);
-        let told = Told::of(include_str!("queued_nodes.rs"));
+        let told = PageCases::of(include_str!("queued_nodes.rs"));
         let lab = Lab { _plane: plane, client, _dask: dask, _operator: operator, served, kueue, user, told };
         // How long Kueue waits until it tries again, from when the first one had its quota. On a machine that does other things, two
         // gangs are there and are looked at in ten times the ten seconds that it takes here.

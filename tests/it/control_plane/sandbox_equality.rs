@@ -17,7 +17,7 @@ use crate::control_plane::contract::{fits, normalizer::differences};
 use crate::control_plane::main_job::{backed, operator_when_wanted};
 use crate::golden::root;
 use crate::real::{Access, Client, ControlPlane, PATIENCE, Part, needs};
-use crate::served::{Served, User};
+use crate::sandbox_server::{SandboxServer, User};
 
 const PARTS: &[Part] = &[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operator];
 
@@ -44,7 +44,7 @@ const LEAST_OBJECTS: usize = 28;
 /// `tests/real/known-differences.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Known {
+struct KnownDifferences {
     /// How many places may differ in all. Lower it with every fix.
     most: usize,
     class: Vec<Class>,
@@ -242,7 +242,10 @@ fn compare(sandbox: &BTreeMap<String, Value>, real: &BTreeMap<String, Value>) ->
 }
 
 /// What is neither equal nor known, and what is known and equal; with the number of known places by class.
-fn judge<'k>(known: &'k Known, found: &[(String, String)]) -> (Vec<String>, BTreeMap<&'k str, usize>) {
+fn judge<'k>(
+    known: &'k KnownDifferences,
+    found: &[(String, String)],
+) -> (Vec<String>, BTreeMap<&'k str, usize>) {
     let mut wrong = Vec::new();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for (place, said) in found {
@@ -269,7 +272,7 @@ fn judge<'k>(known: &'k Known, found: &[(String, String)]) -> (Vec<String>, BTre
 async fn the_stack_is_the_same_in_the_sandbox_and_on_a_real_cluster() {
     needs!(PARTS);
     let known = std::fs::read_to_string(root().join("tests/real/known-differences.toml")).unwrap();
-    let known: Known = toml::from_str(&known).unwrap();
+    let known: KnownDifferences = toml::from_str(&known).unwrap();
     for class in &known.class {
         assert!(!class.reason.is_empty(), "{} has no reason", class.name);
     }
@@ -282,7 +285,7 @@ async fn the_stack_is_the_same_in_the_sandbox_and_on_a_real_cluster() {
     let _operator = operator.await.unwrap();
     let real = plane.client();
 
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let here = User::with_ready_stack(Some(&served.gke));
     block_in_place(|| here.run(&["apply", "--auto-approve"])).expect(0).says("14 added");
     let kubeconfig = here.path().join("kubeconfig");

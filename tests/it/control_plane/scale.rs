@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
 use crate::real::{Client, ControlPlane, Operator, Part, needs};
-use crate::served::{Said, User};
+use crate::sandbox_server::{CommandOutput, User};
 
 const PARTS: &[Part] = &[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operator];
 
@@ -59,7 +59,7 @@ async fn delete(client: &Client, path: &str) {
     client.wait(&own, "it goes", |list| list["items"].as_array().is_some_and(Vec::is_empty)).await;
 }
 
-fn run(user: &User, words: &[&str]) -> Said {
+fn run(user: &User, words: &[&str]) -> CommandOutput {
     block_in_place(|| user.run(words))
 }
 

@@ -18,7 +18,7 @@ use tokio::task::block_in_place;
 use crate::control_plane::dask::{Deployments, pods};
 use crate::golden::root;
 use crate::real::{Access, Client, Dask, DaskFixture, PATIENCE, Part, needs};
-use crate::served::{ON_GKE, Said, Served, User, on_path};
+use crate::sandbox_server::{CommandOutput, ON_GKE, SandboxServer, User, on_path};
 
 const OPERATOR: &str = "\n[dask_operator]\nversion = \"2026.3.0\"\n";
 
@@ -35,13 +35,13 @@ replicas = 1
 const CLUSTER: &str = "/apis/kubernetes.dask.org/v1/namespaces/default/daskclusters/d";
 const CRON: &str = "/apis/batch/v1/namespaces/default/cronjobs/d-ttl";
 
-fn lab(time_scale: f64, ttl: &str) -> (Served, User) {
-    let served = Served::with(Options { scale: Scale { time_scale }, ..Options::default() });
+fn lab(time_scale: f64, ttl: &str) -> (SandboxServer, User) {
+    let served = SandboxServer::with(Options { scale: Scale { time_scale }, ..Options::default() });
     let user = User::at(&served, format!("{ON_GKE}{OPERATOR}{}", CLUSTERS.replace("TTL", ttl)));
     (served, user)
 }
 
-fn is_there(served: &Served, path: &str) -> bool {
+fn is_there(served: &SandboxServer, path: &str) -> bool {
     served.code(path) == 200
 }
 
@@ -51,14 +51,14 @@ fn seconds_of(object: &Value, pointer: &str) -> Option<i64> {
 }
 
 /// Until a CronJob has looked after a second.
-fn until_looked(served: &Served, cron: &str, after: i64) {
-    crate::served::until("it has looked", || {
+fn wait_until_looked(served: &SandboxServer, cron: &str, after: i64) {
+    crate::sandbox_server::wait_until("it has looked", || {
         let cron = served.get(cron);
         seconds_of(&cron, "/status/lastScheduleTime").is_some_and(|looked| looked > after)
     });
 }
 
-fn until_gone(served: &Served) {
+fn wait_until_gone(served: &SandboxServer) {
     let begun = Instant::now();
     while is_there(served, CLUSTER) {
         assert!(begun.elapsed() < Duration::from_secs(600), "the Dask cluster stays");
@@ -67,7 +67,7 @@ fn until_gone(served: &Served) {
 }
 
 /// How to reach the sandbox's cluster, which takes any token.
-fn access(served: &Served, user: &User) -> Access {
+fn access(served: &SandboxServer, user: &User) -> Access {
     let config = served.sandbox.kubeconfig(&served.sandbox.clusters()[0]).unwrap();
     let cluster = &config["clusters"][0]["cluster"];
     let authority = cluster["certificate-authority-data"].as_str().unwrap();
@@ -108,7 +108,7 @@ fn a_cluster_whose_time_is_over_goes_and_stays_gone_until_it_is_started() {
     user.run(&["apply", "--auto-approve"]).expect(0);
     assert!(is_there(&served, CLUSTER) && is_there(&served, CRON));
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
-    until_gone(&served);
+    wait_until_gone(&served);
     let plan = user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes").says("DI0389");
     assert!(plan.out.contains("10h after it is created"), "{}", plan.out);
     user.run(&["apply", "--auto-approve"]).expect(0);
@@ -137,7 +137,7 @@ fn the_script_deletes_what_is_old_and_nothing_else() {
         let mut command = look(&access(&served, &user), user.path(), "python3", &json!({}));
         command.env("DASK_INFRA_REAPER_PATH", path).env("DASK_INFRA_REAPER_SECONDS", seconds);
         command.env("DASK_INFRA_REAPER_WORKLOAD", workload).env("DASK_INFRA_REAPER_PAUSE", "0");
-        Said::of(&command.output().unwrap())
+        CommandOutput::of(&command.output().unwrap())
     };
     let run = |path: &str, seconds: &str| run_in(path, seconds, "");
     // The CronJob stands for a Workload: what is not let start has no time, and one that nobody holds back has that of its
@@ -159,13 +159,13 @@ fn the_script_deletes_what_is_old_and_nothing_else() {
         .says("there is nothing to delete");
     run("/apis/kubernetes.dask.org/v1/namespaces/default/nonsense", "0").expect(0);
     run(CLUSTER, "0").expect(0).says("deleted: it was");
-    until_gone(&served);
+    wait_until_gone(&served);
     run(CLUSTER, "0").expect(0);
 }
 
 #[test]
 fn the_time_of_a_cluster_in_a_queue_begins_when_it_is_let_start() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::empty_at(&served.gke);
     std::fs::copy(root().join("tests/data/kueue.yaml"), user.path().join("kueue.yaml")).unwrap();
     let cluster = "image = \"demo:1\"\nqueue = \"q\"\nscheduler = { cpu = \"500m\" }\nworker = { replicas = 2, cpu = \"500m\" }\n";
@@ -181,10 +181,10 @@ fn the_time_of_a_cluster_in_a_queue_begins_when_it_is_let_start() {
     // Ten hours are 30 seconds, and it is looked at every five minutes: while it waits its time has not begun.
     let waits = served.get(CLUSTER);
     let made = seconds_of(&waits, "/metadata/creationTimestamp").unwrap();
-    until_looked(&served, CRON, made + 31);
+    wait_until_looked(&served, CRON, made + 31);
     assert!(is_there(&served, CLUSTER), "it was deleted while it waited");
     user.run(&["stop", "dask_cluster.first", "--auto-approve"]).expect(0);
-    until_gone(&served);
+    wait_until_gone(&served);
     user.run(&["plan"]).expect(0).says("after its queue admits it");
 }
 
@@ -201,7 +201,7 @@ replicas = 1
 
 #[test]
 fn a_cluster_without_work_goes_with_its_nodes_and_stays_gone_until_it_is_started() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::with_ready_stack(Some(&served.gke));
     let target = format!("{ON_GKE}{OPERATOR}\n");
     let pool = "[node_pool.t4]\nmachine_type = \"n1-standard-4\"\naccelerator = \"nvidia-tesla-t4\"\n\
@@ -221,15 +221,15 @@ fn a_cluster_without_work_goes_with_its_nodes_and_stays_gone_until_it_is_started
     user.edit("image = \"demo:1\"\n", "image = \"demo:1\"\nidle_stop = \"10h\"\n");
     user.run(&["apply", "--auto-approve"]).expect(0).says("counts from the moment when its work ended");
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
-    until_looked(&served, IDLE_CRON, jiff::Timestamp::now().as_second() + 31);
+    wait_until_looked(&served, IDLE_CRON, jiff::Timestamp::now().as_second() + 31);
     assert!(is_there(&served, CLUSTER), "it has work");
     tasks(Value::Null);
     let begun = Instant::now();
-    until_gone(&served);
+    wait_until_gone(&served);
     assert!(begun.elapsed() > Duration::from_secs(29), "work before counts as idle: {:?}", begun.elapsed());
 
     let gpus = "/api/v1/nodes?labelSelector=cloud.google.com%2Fgke-nodepool%3Dt4";
-    crate::served::until("its nodes stay", || {
+    crate::sandbox_server::wait_until("its nodes stay", || {
         let nodes = served.get(gpus);
         nodes["items"].as_array().is_some_and(Vec::is_empty)
     });
@@ -247,7 +247,7 @@ fn a_cluster_without_work_goes_with_its_nodes_and_stays_gone_until_it_is_started
 }
 
 /// How many seconds a look found the cluster without work.
-fn seconds_without_work(said: &Said) -> u64 {
+fn seconds_without_work(said: &CommandOutput) -> u64 {
     let words: Vec<&str> = said.out.split_whitespace().collect();
     let at = words.iter().position(|word| *word == "without").expect(&said.out);
     words[at - 2].parse().expect(&said.out)
@@ -256,7 +256,7 @@ fn seconds_without_work(said: &Said) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_script_asks_a_real_scheduler_and_work_between_two_looks_counts() {
     needs!(&[Part::Operator]);
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::at(&served, format!("{ON_GKE}{OPERATOR}{IDLE}"));
     block_in_place(|| user.run(&["apply", "--auto-approve"])).expect(0);
     let cron = block_in_place(|| served.get(IDLE_CRON));
@@ -264,7 +264,7 @@ async fn the_script_asks_a_real_scheduler_and_work_between_two_looks_counts() {
         let mut command = look(&access(&served, &user), user.path(), Part::Operator.program("python"), &cron);
         command.env("DASK_INFRA_REAPER_SCHEDULER", address).env("DASK_INFRA_REAPER_SECONDS", seconds);
         command.env("DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT", "2s");
-        Said::of(&block_in_place(|| command.output()).unwrap())
+        CommandOutput::of(&block_in_place(|| command.output()).unwrap())
     };
     let asks = |dask: &Dask, seconds: &str| asks_at(&dask.address(), seconds);
 
@@ -304,7 +304,7 @@ async fn the_script_asks_a_real_scheduler_and_work_between_two_looks_counts() {
     asks(&dask, "86400").expect(0).says("stays until it is 86400 s");
     tokio::time::sleep(Duration::from_secs(2)).await;
     asks(&dask, "1").expect(0).says("s without work").says("deleted: it was");
-    block_in_place(|| until_gone(&served));
+    block_in_place(|| wait_until_gone(&served));
     asks(&dask, "0").expect(0).says("there is nothing to delete");
 }
 
@@ -345,7 +345,7 @@ async fn on_a_real_api_server_its_account_may_do_what_it_must_and_no_more() {
         let python = Part::Operator.program("python");
         let mut command = look(&access, fixture.user.path(), python, &cron);
         command.env("DASK_INFRA_REAPER_SCHEDULER", address).env("DASK_INFRA_REAPER_SECONDS", seconds);
-        Said::of(&block_in_place(|| command.output()).unwrap())
+        CommandOutput::of(&block_in_place(|| command.output()).unwrap())
     };
     asks(&fixture.dask.address(), "0").expect(0).says("it waits for its workers");
     fixture.dask.add_workers(&["w"]).await;

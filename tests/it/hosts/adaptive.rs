@@ -6,12 +6,12 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::hosts::local::{self, Here};
+use crate::hosts::local::{self, LocalUser};
 use crate::hosts::slurm::{self, Login};
 use crate::hosts::ssh::{Lab, sshd_is_there};
 use crate::hosts::tls::certified;
 use crate::real::{Part, needs};
-use crate::served::until;
+use crate::sandbox_server::wait_until;
 
 /// A client that computes while the number of workers goes up and down, a step for each line that it is sent.
 pub(crate) struct Client {
@@ -118,7 +118,7 @@ pub(crate) fn squares(numbers: &[u64]) -> String {
 #[test]
 fn workers_follow_the_work_and_no_result_is_lost() {
     needs!(&[Part::Operator]);
-    let here = Here::new("replicas = { min = 0, max = 4 }", "");
+    let here = LocalUser::new("replicas = { min = 0, max = 4 }", "");
     here.apply().expect(0);
     here.nothing_to_do();
     here.run(&["status"]).expect(0).says("0 of 0 workers registered, adapts");
@@ -156,7 +156,7 @@ fn workers_follow_the_work_and_no_result_is_lost() {
 #[test]
 fn a_number_is_given_to_the_adapter_and_taken_back_in_place() {
     needs!(&[Part::Operator]);
-    let here = Here::new(
+    let here = LocalUser::new(
         "replicas = 2",
         "[dask_cluster.work.group.fixed]\nreplicas = 1\nresources = { FIXED = 1 }\n",
     );
@@ -169,7 +169,7 @@ fn a_number_is_given_to_the_adapter_and_taken_back_in_place() {
     let note = |name: &str| here.folder().join(format!("objects/pods/default/{name}.json"));
     let noted = |name: &str| note(name).exists();
     let workers = || (0..9).filter(|index| noted(&format!("work-worker-{index}"))).count();
-    until("one of two has nothing to do", || workers() == 1);
+    wait_until("one of two has nothing to do", || workers() == 1);
     // Bounds are read as they change.
     let adapter = here.pid("work-adapter");
     here.user.edit("min = 1", "min = 2");
@@ -182,7 +182,7 @@ fn a_number_is_given_to_the_adapter_and_taken_back_in_place() {
     client.says("workers 4");
     here.user.edit("max = 3", "max = 2");
     here.apply().expect(0);
-    until("more than the maximum go, whatever they do", || workers() == 2);
+    wait_until("more than the maximum go, whatever they do", || workers() == 2);
     here.nothing_to_do();
     // A worker that is killed is replaced by the adapter.
     let killed = (0..9).map(|index| format!("work-worker-{index}")).find(|name| noted(name)).unwrap();
@@ -192,7 +192,7 @@ fn a_number_is_given_to_the_adapter_and_taken_back_in_place() {
     };
     let before_it = uid(&killed);
     here.kill(&killed);
-    until("there is another one", || workers() == 2 && uid(&killed) != before_it);
+    wait_until("there is another one", || workers() == 2 && uid(&killed) != before_it);
     here.user.edit("replicas = { min = 2, max = 2 }", "replicas = 3");
     here.apply().expect(0);
     here.nothing_to_do();
@@ -206,7 +206,7 @@ fn a_number_is_given_to_the_adapter_and_taken_back_in_place() {
 #[ignore = "nightly: workers_follow_the_work_and_no_result_is_lost runs on every change"]
 fn processes_of_a_worker_come_and_go_together() {
     needs!(&[Part::Operator]);
-    let here = Here::new("processes = 2, replicas = { min = 0, max = 3 }", "");
+    let here = LocalUser::new("processes = 2, replicas = { min = 0, max = 3 }", "");
     here.apply().expect(0);
     let mut client = Client::start(&local::python(), here.ports[0]);
     assert_eq!(client.says("up 120 0.5"), "6");
@@ -223,7 +223,7 @@ fn processes_of_a_worker_come_and_go_together() {
 #[ignore = "nightly: workers_follow_the_work_and_no_result_is_lost runs on every change"]
 fn who_works_for_the_adapter_may_be_killed_and_others_apply_beside_it() {
     needs!(&[Part::Operator]);
-    let here = Here::new("replicas = { min = 0, max = 4 }", "");
+    let here = LocalUser::new("replicas = { min = 0, max = 4 }", "");
     here.apply().expect(0);
     let note = here.folder().join("run/work");
     let kill_it = || {
@@ -234,7 +234,7 @@ fn who_works_for_the_adapter_may_be_killed_and_others_apply_beside_it() {
     };
     let mut client = Client::start(&local::python(), here.ports[0]);
     client.says("begin 200 0.25");
-    until("it is killed while it starts workers", || kill_it().is_some());
+    wait_until("it is killed while it starts workers", || kill_it().is_some());
     client.says("workers 4");
     here.user.edit("max = 4", "max = 3");
     let both = std::thread::scope(|scope| {
@@ -245,7 +245,7 @@ fn who_works_for_the_adapter_may_be_killed_and_others_apply_beside_it() {
     here.nothing_to_do();
     assert_eq!(client.says("sum"), squares(&[200]));
     // It retires those that are not needed, and is killed meanwhile.
-    until("it is killed while it retires workers", || kill_it().is_some());
+    wait_until("it is killed while it retires workers", || kill_it().is_some());
     assert_eq!(client.says("held"), squares(&[200]));
     here.nothing_to_do();
     assert_eq!(client.says("gone"), "gone");
@@ -275,9 +275,9 @@ fn workers_of_several_hosts_follow_the_work() {
     assert_eq!(client.says("again"), "45");
     // Without the adapter of a host the others have its share.
     assert_eq!(client.says("gone"), "gone");
-    until("nothing goes on", || !lab.run(&["status"]).expect(0).out.contains("1 of"));
+    wait_until("nothing goes on", || !lab.run(&["status"]).expect(0).out.contains("1 of"));
     lab.kill(2, "work_n3-adapter");
-    until("it is missed, once nothing else goes on", || {
+    wait_until("it is missed, once nothing else goes on", || {
         lab.run(&["plan"]).expect(0).out.contains("the adapter, which sets the number of workers")
     });
     lab.run(&["why", "work"]).expect(0).says("n3: ");
@@ -307,7 +307,7 @@ fn jobs_follow_the_work_and_no_result_is_lost() {
     login.nothing_to_do();
     assert_eq!(client.says("held"), squares(&[200]));
     assert_eq!(client.says("gone"), "gone");
-    until("no job is left", || login.jobs().is_empty());
+    wait_until("no job is left", || login.jobs().is_empty());
     login.nothing_to_do();
     assert_eq!(client.says("again"), "45");
     // Destroyed on its way up.
@@ -330,7 +330,7 @@ fn what_the_queue_does_not_give_is_not_asked_for_twice() {
     let mut client = Client::connected(&slurm::python(), &login.run(&["connect", "--json"]).out);
     client.tell("up 120 0.5");
     let mut most = 0;
-    until("all are asked for", || {
+    wait_until("all are asked for", || {
         most = most.max(login.jobs().len());
         most == 6
     });
@@ -339,7 +339,7 @@ fn what_the_queue_does_not_give_is_not_asked_for_twice() {
     // One node of four CPUs has room for two.
     assert_eq!(client.answers.next().unwrap().unwrap(), "2");
     assert_eq!(client.says("gone"), "gone");
-    until("no job is left", || {
+    wait_until("no job is left", || {
         most = most.max(login.jobs().len());
         login.jobs().is_empty()
     });
@@ -359,7 +359,7 @@ fn a_job_at_its_time_limit_is_replaced_by_the_adapter() {
         let jobs = login.cluster.jobs();
         jobs.iter().any(|job| job.ends_with(" RUNNING") && !job.starts_with(&format!("{first} ")))
     };
-    until("another one runs", is_other);
+    wait_until("another one runs", is_other);
     login.run(&["logs", "work", "-c", "adapter", "--tail", "-1"]).expect(0).says("has ended");
     login.is_gone();
 }

@@ -12,7 +12,7 @@ use live::hosts::Fleet;
 use model::resource::{Api, Host};
 use serde_json::{Value, json};
 
-use crate::served::{on_path, things_in, until};
+use crate::sandbox_server::{entries_in, on_path, wait_until};
 
 pub(crate) const HOSTS: &str = "/apis/hosts.dask-infra.dev/v1";
 
@@ -91,13 +91,13 @@ impl Agent {
     pub(crate) fn with_environment(&mut self, python: &Path) {
         let path = format!("{HOSTS}/environments/main");
         self.apply(&path, "", &environment(python));
-        self.until(&path, |_, live| live["status"]["phase"] == "Ready");
+        self.wait_until(&path, |_, live| live["status"]["phase"] == "Ready");
     }
 
     /// A cluster whose workers run, and nothing goes on.
     #[track_caller]
     pub(crate) fn settled(&mut self, name: &str, workers: u64) -> Value {
-        self.until(&format!("{HOSTS}/{name}"), |_, live| {
+        self.wait_until(&format!("{HOSTS}/{name}"), |_, live| {
             let status = &live["status"];
             status["converging"] == false && status["workers"]["running"] == workers
         })
@@ -114,7 +114,7 @@ impl Agent {
     #[track_caller]
     pub(crate) fn delete(&mut self, path: &str) {
         assert_eq!(self.ask("DELETE", path, None).0, 200);
-        self.until(path, |status, _| status == 404);
+        self.wait_until(path, |status, _| status == 404);
     }
 
     pub(crate) fn ask(&mut self, method: &str, path: &str, body: Option<&Value>) -> (u64, Value) {
@@ -162,7 +162,7 @@ impl Agent {
 
     /// Looks until something is so.
     #[track_caller]
-    pub(crate) fn until(&mut self, path: &str, so: impl Fn(u64, &Value) -> bool) -> Value {
+    pub(crate) fn wait_until(&mut self, path: &str, so: impl Fn(u64, &Value) -> bool) -> Value {
         let begun = Instant::now();
         loop {
             let (status, body) = self.get(path);
@@ -331,7 +331,7 @@ fn workers_of_a_scheduler_that_never_answers_end() {
     let (path, body) = (format!("{HOSTS}/clusters/c"), cluster(2, crate::real::free_ports::<2>()));
     let pids = |agent: &mut Agent| {
         agent.apply(&path, "", &body);
-        let live = agent.until(&path, |_, live| live["status"]["workers"]["running"] == 2);
+        let live = agent.wait_until(&path, |_, live| live["status"]["workers"]["running"] == 2);
         assert_eq!(
             (&live["status"]["converging"], &live["status"]["workers"]["registered"]),
             (&json!(true), &json!(0))
@@ -359,7 +359,7 @@ fn workers_of_a_scheduler_that_never_answers_end() {
     agent.apply(&path, "", &body);
     agent.settled("clusters/c", 2);
     agent.destroy();
-    assert_eq!(things_in(state.path()), Vec::<PathBuf>::new());
+    assert_eq!(entries_in(state.path()), Vec::<PathBuf>::new());
 }
 
 /// An apply writes its record while its lock is being renewed, and looks at the lock no more.
@@ -401,7 +401,7 @@ fn it_says_what_it_serves_and_a_look_leaves_nothing() {
         let (found, body) = agent.get(&path);
         assert_eq!((found, &body["kind"]), (status, &kind), "{path}: {body}");
     }
-    assert_eq!(things_in(state.path()), Vec::<PathBuf>::new());
+    assert_eq!(entries_in(state.path()), Vec::<PathBuf>::new());
 }
 
 /// What was compiled is kept for as long as there is something, and believed only when it is whole and the user's own.
@@ -450,8 +450,8 @@ fn the_agent_is_compiled_once() {
     let mut agent = Agent::start(state.path());
     let path = format!("{HOSTS}/environments/main");
     assert_eq!(agent.ask("DELETE", &path, None).0, 200);
-    agent.until(&path, |status, _| status == 404);
-    assert!(!base.exists(), "{:?}", things_in(&base));
+    agent.wait_until(&path, |status, _| status == 404);
+    assert!(!base.exists(), "{:?}", entries_in(&base));
 }
 
 #[test]
@@ -487,7 +487,7 @@ fn objects_are_applied_as_a_cluster_applies_them() {
     assert_eq!(agent.ask("DELETE", path, Some(&wrong)).0, 409);
     assert_eq!(agent.ask("DELETE", "/api/v1/namespaces/dask-infra", None).0, 200);
     assert_eq!(agent.get(path).0, 404, "it went with its namespace");
-    assert_eq!(things_in(state.path()), Vec::<PathBuf>::new());
+    assert_eq!(entries_in(state.path()), Vec::<PathBuf>::new());
 }
 
 #[test]
@@ -500,14 +500,14 @@ fn an_environment_that_cannot_be_used_says_why() {
     let path = format!("{HOSTS}/environments/main");
     agent.apply(&path, "", &environment(&home.path().join("nothing")));
     let settled = |_: u64, live: &Value| live["status"]["phase"] != "Making";
-    let failed = agent.until(&path, settled);
+    let failed = agent.wait_until(&path, settled);
     let said = failed["status"]["message"].as_str().unwrap();
     assert!(said.starts_with("there is no Python at "), "{said}");
     // The same again, once it is there.
     let python = home.path().join("nothing");
     fs::rename(pretended(home.path()), &python).unwrap();
     agent.apply(&path, "", &environment(&python));
-    let ready = agent.until(&path, settled);
+    let ready = agent.wait_until(&path, settled);
     assert_eq!(
         ready["status"]["versions"],
         json!({ "python": "3.12.1", "distributed": "2026.8.0" }),
@@ -517,7 +517,7 @@ fn an_environment_that_cannot_be_used_says_why() {
     let gone = agent.get(&path).1;
     assert_eq!(gone["status"]["phase"], "Failed", "{gone}");
     agent.ask("DELETE", &path, None);
-    assert_eq!(things_in(state.path()), Vec::<PathBuf>::new());
+    assert_eq!(entries_in(state.path()), Vec::<PathBuf>::new());
 }
 
 #[test]
@@ -538,9 +538,9 @@ fn processes_outlive_the_agent_and_are_found_again() {
     {
         let mut agent = Agent::start(state.path());
         agent.apply(&env, "", &environment(&python));
-        agent.until(&env, |_, live| live["status"]["phase"] == "Ready");
+        agent.wait_until(&env, |_, live| live["status"]["phase"] == "Ready");
         agent.apply(&path, "", &cluster(2, ports));
-        let live = agent.until(&path, there(2));
+        let live = agent.wait_until(&path, there(2));
         assert_eq!(live["status"]["scheduler"]["running"], true, "{live:#}");
     }
     let mut agent = Agent::start(state.path());
@@ -557,16 +557,18 @@ fn processes_outlive_the_agent_and_are_found_again() {
         .collect();
     assert_eq!(names, ["c-scheduler", "c-worker-0", "c-worker-1"]);
     // A process that runs has not always written yet.
-    agent.until("/api/v1/namespaces/default/pods/c-worker-1/log?tailLines=1", |_, log| {
+    agent.wait_until("/api/v1/namespaces/default/pods/c-worker-1/log?tailLines=1", |_, log| {
         log.as_str().unwrap().contains("--name c-worker-1")
     });
     // Another number touches only those that are more or fewer.
     agent.ask("PUT", &format!("{path}/scale?fieldManager=x"), Some(&json!({ "spec": { "replicas": 1 } })));
-    agent.until(&path, |status, live| there(1)(status, live) && live["status"]["workers"]["present"] == 1);
+    agent.wait_until(&path, |status, live| {
+        there(1)(status, live) && live["status"]["workers"]["present"] == 1
+    });
     agent.ask("DELETE", &path, None);
-    agent.until(&path, |status, _| status == 404);
+    agent.wait_until(&path, |status, _| status == 404);
     agent.ask("DELETE", &env, None);
-    assert_eq!(things_in(state.path()), Vec::<PathBuf>::new());
+    assert_eq!(entries_in(state.path()), Vec::<PathBuf>::new());
 }
 
 #[test]
@@ -579,19 +581,19 @@ fn a_process_that_ended_is_seen_and_another_one_of_its_number_is_spared() {
     let mut agent = Agent::start(state.path());
     let (path, env) = (format!("{HOSTS}/clusters/c"), format!("{HOSTS}/environments/main"));
     agent.apply(&env, "", &environment(&python));
-    agent.until(&env, |_, live| live["status"]["phase"] == "Ready");
+    agent.wait_until(&env, |_, live| live["status"]["phase"] == "Ready");
     let body = cluster(1, crate::real::free_ports::<2>());
     agent.apply(&path, "", &body);
     let running = |_: u64, live: &Value| {
         let status = &live["status"];
         status["converging"] == false && status["workers"]["running"] == 1
     };
-    agent.until(&path, running);
+    agent.wait_until(&path, running);
     let (note, mut pod) = agent.note("c-worker-0");
     let pid = pod["internal"]["process"]["pid"].as_u64().unwrap();
     let killed = Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
     assert!(killed.success());
-    let live = agent.until(&path, |_, live| live["status"]["workers"]["running"] == 0);
+    let live = agent.wait_until(&path, |_, live| live["status"]["workers"]["running"] == 0);
     assert!(live["status"]["message"].as_str().unwrap().starts_with("c-worker-0 ended: "), "{live:#}");
     // Its number went to a process of somebody else.
     let mut innocent = Command::new("sleep").arg("3600").spawn().unwrap();
@@ -599,9 +601,9 @@ fn a_process_that_ended_is_seen_and_another_one_of_its_number_is_spared() {
     fs::write(&note, pod.to_string()).unwrap();
     assert_eq!(agent.get(&path).1["status"]["workers"]["running"], 0);
     agent.apply(&path, "", &body);
-    agent.until(&path, running);
+    agent.wait_until(&path, running);
     agent.ask("DELETE", &path, None);
-    agent.until(&path, |status, _| status == 404);
+    agent.wait_until(&path, |status, _| status == 404);
     assert!(innocent.try_wait().unwrap().is_none(), "it lives");
     innocent.kill().unwrap();
     innocent.wait().unwrap();
@@ -665,7 +667,7 @@ fn workers_join_no_scheduler_of_somebody_else() {
     assert_eq!(asked(other.path(), "RETIRE"), Vec::<String>::new());
     stranger.kill().unwrap();
     stranger.wait().unwrap();
-    assert_eq!(things_in(state.path()), Vec::<PathBuf>::new());
+    assert_eq!(entries_in(state.path()), Vec::<PathBuf>::new());
 }
 
 #[test]
@@ -693,9 +695,9 @@ fn processes_of_two_names_never_share_one() {
     }
     assert_eq!((agent.pid("c-more-worker-0"), is_alive(pid)), (pid, true));
     agent.ask("DELETE", &format!("{HOSTS}/workergroups/c-more"), None);
-    agent.until(&format!("{HOSTS}/workergroups/c-more"), |status, _| status == 404);
+    agent.wait_until(&format!("{HOSTS}/workergroups/c-more"), |status, _| status == 404);
     agent.destroy();
-    assert_eq!(things_in(state.path()), Vec::<PathBuf>::new());
+    assert_eq!(entries_in(state.path()), Vec::<PathBuf>::new());
 }
 
 /// A home that several machines share: a process id says nothing elsewhere.
@@ -738,7 +740,7 @@ fn what_another_machine_noted_is_not_called_dead() {
     let mut renamed = Agent::start(state.path());
     assert!(renamed.folder().ends_with("old-name"), "{}", renamed.hello);
     assert_eq!(renamed.ask("DELETE", &format!("{HOSTS}/environments/main"), None).0, 200);
-    assert_eq!(things_in(state.path()), Vec::<PathBuf>::new());
+    assert_eq!(entries_in(state.path()), Vec::<PathBuf>::new());
 }
 
 #[test]
@@ -797,7 +799,7 @@ fn a_maker_that_hangs_ends_with_its_environment() {
     // It has a deadline.
     let mut agent = Agent::start_with(state.path(), &setting);
     agent.apply(&path, "", &made(&["dask"]));
-    let failed = agent.until(&path, |_, live| live["status"]["phase"] == "Failed");
+    let failed = agent.wait_until(&path, |_, live| live["status"]["phase"] == "Failed");
     assert!(failed["status"]["message"].as_str().unwrap().contains("did not end within"), "{failed}");
     assert!(!is_alive(noted().unwrap()));
     fs::remove_file(home.path().join("pid")).unwrap();
@@ -815,8 +817,8 @@ fn a_maker_that_hangs_ends_with_its_environment() {
     assert!(is_alive(pid));
     assert_eq!(agent.ask("DELETE", &path, None).0, 200);
     assert!(!is_alive(pid));
-    agent.until(&path, |status, _| status == 404);
-    until("nothing is left", || things_in(state.path()).is_empty());
+    agent.wait_until(&path, |status, _| status == 404);
+    wait_until("nothing is left", || entries_in(state.path()).is_empty());
 }
 
 #[test]
@@ -833,23 +835,23 @@ fn an_environment_of_two_stacks_is_made_once_and_again_when_it_broke() {
         agent.apply(path, "", &body);
     }
     for path in &paths {
-        agent.until(path, |_, live| live["status"]["phase"] == "Ready");
+        agent.wait_until(path, |_, live| live["status"]["phase"] == "Ready");
     }
     let installs = || fs::read_to_string(home.path().join("installs")).unwrap();
     assert_eq!(installs(), "venv\npip\n");
     let logs: String =
-        things_in(&agent.folder().join("logs")).iter().map(|log| fs::read_to_string(log).unwrap()).collect();
+        entries_in(&agent.folder().join("logs")).iter().map(|log| fs::read_to_string(log).unwrap()).collect();
     assert!(logs.contains("https://***@example.com/dask.whl") && !logs.contains("hidden"), "{logs}");
     // Its interpreter went with an update of the system.
     fs::remove_file(agent.folder().join("environments/d1/bin/python")).unwrap();
     assert_eq!(agent.get(&paths[0]).1["status"]["phase"], "Failed");
     agent.apply(&paths[0], "", &body);
-    agent.until(&paths[0], |_, live| live["status"]["phase"] == "Ready");
+    agent.wait_until(&paths[0], |_, live| live["status"]["phase"] == "Ready");
     assert_eq!(installs(), "venv\npip\nvenv\npip\n");
     for path in &paths {
         agent.delete(path);
     }
-    until("nothing is left", || things_in(state.path()).is_empty());
+    wait_until("nothing is left", || entries_in(state.path()).is_empty());
 }
 
 /// Removes what is left of an environment.
@@ -874,7 +876,7 @@ fn an_environment_is_removed_beside_requests() {
     let [one, two] = ["one-main", "two-main"].map(|name| format!("{HOSTS}/environments/{name}"));
     let ready = |agent: &mut Agent, path: &str| {
         agent.apply(path, "", &made(&["dask"]));
-        agent.until(path, |_, live| live["status"]["phase"] == "Ready");
+        agent.wait_until(path, |_, live| live["status"]["phase"] == "Ready");
     };
     ready(&mut agent, &one);
     fs::write(&held, "").unwrap();
@@ -892,10 +894,10 @@ fn an_environment_is_removed_beside_requests() {
     let remover = serde_json::from_str::<Value>(&note).unwrap()["pid"].as_i64().unwrap();
     assert!(Command::new("kill").args(["-KILL", &remover.to_string()]).status().unwrap().success());
     fs::remove_file(&held).unwrap();
-    agent.until(&one, |status, _| status == 404);
+    agent.wait_until(&one, |status, _| status == 404);
     assert_eq!(agent.get(&two).1["status"]["phase"], "Ready");
     agent.delete(&two);
-    until("nothing is left", || things_in(state.path()).is_empty());
+    wait_until("nothing is left", || entries_in(state.path()).is_empty());
 }
 
 #[test]
@@ -925,7 +927,7 @@ fn a_folder_that_cannot_be_removed_keeps_its_environment() {
     };
     let [one, two] = ["one-main", "two-main"].map(|name| format!("{HOSTS}/environments/{name}"));
     let stuck = |agent: &mut Agent| {
-        let live = agent.until(&one, |_, live| live["status"]["phase"] == "Stuck");
+        let live = agent.wait_until(&one, |_, live| live["status"]["phase"] == "Stuck");
         let said = live["status"]["message"].as_str().unwrap();
         assert!(said.contains("/discarded/d1."), "{said}");
         assert!(said.ends_with("cannot be removed: [Errno 13] Permission denied: 'numpy'"), "{said}");
@@ -937,7 +939,7 @@ fn a_folder_that_cannot_be_removed_keeps_its_environment() {
             let mut made = made(&["dask"]);
             made["spec"]["digest"] = json!(digest);
             agent.apply(path, "", &made);
-            agent.until(path, |_, live| live["status"]["phase"] == "Ready");
+            agent.wait_until(path, |_, live| live["status"]["phase"] == "Ready");
         }
         assert_eq!(agent.ask("DELETE", &one, None).0, 200);
         stuck(&mut agent);
@@ -954,8 +956,8 @@ fn a_folder_that_cannot_be_removed_keeps_its_environment() {
         } else {
             fs::remove_file(&refuses).unwrap();
         }
-        command().until(&one, |status, _| status == 404);
-        until("nothing is left", || things_in(state.path()).is_empty());
+        command().wait_until(&one, |status, _| status == 404);
+        wait_until("nothing is left", || entries_in(state.path()).is_empty());
     }
 }
 
@@ -972,7 +974,7 @@ fn a_worker_ends_only_when_the_scheduler_retired_it() {
     agent.with_environment(&python);
     let ports = crate::real::free_ports::<2>();
     agent.apply(&path, "", &cluster(3, ports));
-    agent.until(&path, |_, live| live["status"]["workers"]["registered"] == 3);
+    agent.wait_until(&path, |_, live| live["status"]["workers"]["registered"] == 3);
     fs::write(home.path().join("refuses"), "").unwrap();
     agent.apply(&path, "", &cluster(2, ports));
     let live = agent.settled("clusters/c", 3);
@@ -991,12 +993,12 @@ fn a_worker_ends_only_when_the_scheduler_retired_it() {
     let mut changed = cluster(2, ports);
     changed["spec"]["worker"]["threads"] = json!(2);
     agent.apply(&path, "", &changed);
-    agent.until(&path, |_, live| live["status"]["converging"] == false);
+    agent.wait_until(&path, |_, live| live["status"]["converging"] == false);
     let sent: Vec<String> =
         asked(home.path(), "RETIRE").iter().map(|line| line.rsplit(' ').next().unwrap().to_owned()).collect();
     assert_eq!(sent, ["tcp://c-worker-0", "tcp://c-worker-1"], "one after the other");
     agent.destroy();
-    assert_eq!(things_in(state.path()), Vec::<PathBuf>::new());
+    assert_eq!(entries_in(state.path()), Vec::<PathBuf>::new());
 }
 
 #[test]
@@ -1012,7 +1014,7 @@ fn one_request_asks_a_scheduler_once() {
     for name in ["a", "b", "d"] {
         let spec = json!({ "spec": { "cluster": "c", "environment": { "name": "main", "digest": "d1" }, "worker": { "replicas": 0 } } });
         agent.apply(&format!("{HOSTS}/workergroups/c-{name}"), "", &spec);
-        agent.until(&format!("{HOSTS}/workergroups/c-{name}"), |_, live| {
+        agent.wait_until(&format!("{HOSTS}/workergroups/c-{name}"), |_, live| {
             live["status"]["converging"] == false
         });
     }
@@ -1070,7 +1072,7 @@ fn nobody_waits_for_ever_and_nothing_is_done_for_those_who_left() {
     let mut agent = Agent::start(state.path());
     assert_eq!(agent.get(&late).0, 404);
     assert_eq!(agent.ask("DELETE", &first, None).0, 200);
-    assert_eq!(things_in(state.path()), Vec::<PathBuf>::new());
+    assert_eq!(entries_in(state.path()), Vec::<PathBuf>::new());
 }
 
 #[test]
@@ -1091,11 +1093,11 @@ fn a_disk_without_room_can_be_emptied() {
     let mut agent = Agent::start_with(state.path(), &Setting { shell: "ulimit -f 0", ..Setting::default() });
     let (status, said) = agent.apply(&path, "", &cluster(3, ports));
     assert_eq!(status, 500, "{said}");
-    let objects = things_in(&agent.folder().join("objects/clusters/_"));
+    let objects = entries_in(&agent.folder().join("objects/clusters/_"));
     assert_eq!(objects, [agent.folder().join("objects/clusters/_/c.json")], "a half of a file is left");
     agent.destroy();
     assert!(!pids.into_iter().any(is_alive));
-    assert_eq!(things_in(state.path()), Vec::<PathBuf>::new());
+    assert_eq!(entries_in(state.path()), Vec::<PathBuf>::new());
 }
 
 #[test]
@@ -1111,7 +1113,7 @@ fn a_change_that_cannot_be_completed_says_why() {
     // A file where a folder should be.
     fs::write(agent.folder().join("scratch"), "").unwrap();
     agent.apply(&path, "", &cluster(1, ports));
-    let live = agent.until(&path, |_, live| live["status"]["converging"] == false);
+    let live = agent.wait_until(&path, |_, live| live["status"]["converging"] == false);
     assert!(live["status"]["message"].as_str().unwrap().contains("/scratch/c-scheduler"), "{live:#}");
     fs::remove_file(agent.folder().join("scratch")).unwrap();
     agent.apply(&path, "", &cluster(1, ports));
@@ -1150,12 +1152,12 @@ fn what_is_asked_for_again_meanwhile_is_done() {
     let path = format!("{HOSTS}/environments/main");
     let python = home.path().join("nothing");
     agent.apply(&path, "", &environment(&python));
-    agent.until(&path, |_, live| live["status"]["phase"] == "Failed" && seen.exists());
+    agent.wait_until(&path, |_, live| live["status"]["phase"] == "Failed" && seen.exists());
     fs::rename(pretended(home.path()), &python).unwrap();
     fs::remove_file(&held).unwrap();
     holds();
     agent.apply(&path, "", &environment(&python));
-    agent.until(&path, |_, live| live["status"]["phase"] == "Ready");
+    agent.wait_until(&path, |_, live| live["status"]["phase"] == "Ready");
     fs::remove_file(&held).unwrap();
     // A file where a folder should be.
     let (path, body) = (format!("{HOSTS}/clusters/c"), cluster(1, crate::real::free_ports::<2>()));
@@ -1163,7 +1165,7 @@ fn what_is_asked_for_again_meanwhile_is_done() {
     fs::write(&scratch, "").unwrap();
     holds();
     agent.apply(&path, "", &body);
-    agent.until(&path, |_, _| seen.exists());
+    agent.wait_until(&path, |_, _| seen.exists());
     fs::remove_file(scratch).unwrap();
     agent.apply(&path, "", &body);
     fs::remove_file(&held).unwrap();
@@ -1191,7 +1193,7 @@ fn long_logs_are_cut_and_programs_go_with_their_namespace() {
     });
     let path = format!("{namespace}/pods/p");
     assert_eq!(agent.apply(&path, "", &pod).0, 200);
-    agent.until(&format!("{path}/log"), |_, log| log.as_str().is_some_and(|log| !log.is_empty()));
+    agent.wait_until(&format!("{path}/log"), |_, log| log.as_str().is_some_and(|log| !log.is_empty()));
     let length = fs::metadata(agent.folder().join("logs/p.log")).unwrap().len();
     assert!(length <= 100, "{length}");
     let file = agent.folder().join("objects/pods/n/p.json");
@@ -1201,5 +1203,5 @@ fn long_logs_are_cut_and_programs_go_with_their_namespace() {
     assert_eq!(agent.ask("DELETE", namespace, None).0, 200);
     assert!(!is_alive(pid));
     agent.destroy();
-    assert_eq!(things_in(state.path()), Vec::<PathBuf>::new());
+    assert_eq!(entries_in(state.path()), Vec::<PathBuf>::new());
 }

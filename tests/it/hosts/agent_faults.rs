@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::hosts::agent::{Agent, HOSTS, Setting, cluster, environment, is_alive, pretended};
 use crate::real::free_ports;
-use crate::served::{on_path, things_below, things_in, until};
+use crate::sandbox_server::{entries_below, entries_in, on_path, wait_until};
 
 /// What is asked for when the fault comes; before it the cluster has two workers, but for the first.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -146,12 +146,12 @@ impl Case {
     fn applied(&self, agent: &mut Agent, step: Step, case: &str) {
         let path = format!("{HOSTS}/environments/main");
         agent.apply(&path, "", &environment(&self.python));
-        agent.until(&path, |_, live| live["status"]["phase"] != "Making");
+        agent.wait_until(&path, |_, live| live["status"]["phase"] != "Making");
         let body = self.wanted(step);
         let (status, said) = agent.apply(&format!("{HOSTS}/{CLUSTER}"), "", &body);
         assert_eq!(status, 200, "{case}: {said}");
         // As an apply waits: until nothing goes on, and a scheduler that runs answers.
-        let live = agent.until(&format!("{HOSTS}/{CLUSTER}"), |_, live| {
+        let live = agent.wait_until(&format!("{HOSTS}/{CLUSTER}"), |_, live| {
             let scheduler = &live["status"]["scheduler"];
             live["status"]["converging"] == false && scheduler["answers"] == scheduler["running"]
         });
@@ -189,7 +189,7 @@ impl Case {
 
     /// Ends all that runs here, noted or not, and begins another boot.
     fn reboot(&self) {
-        until("nothing runs", || {
+        wait_until("nothing runs", || {
             let left = self.all_processes();
             if !left.is_empty() {
                 let mut kill = std::process::Command::new("kill");
@@ -275,16 +275,16 @@ impl Case {
             let path = format!("{HOSTS}/{object}");
             let (status, said) = agent.ask("DELETE", &path, None);
             assert!(matches!(status, 200 | 404), "{case}: {said}");
-            agent.until(&path, |status, _| status == 404);
+            agent.wait_until(&path, |status, _| status == 404);
         }
         drop(agent);
         assert_eq!(self.processes(), Vec::new(), "{case}: a process is left");
         // Who followed a job looks once more at what is not there any more, with the lock.
         let begun = Instant::now();
-        while !things_in(self.state.path()).is_empty() && begun.elapsed() < Duration::from_secs(60) {
+        while !entries_in(self.state.path()).is_empty() && begun.elapsed() < Duration::from_secs(60) {
             std::thread::sleep(Duration::from_millis(20));
         }
-        assert_eq!(things_below(self.state.path()), Vec::<PathBuf>::new(), "{case}: a file is left");
+        assert_eq!(entries_below(self.state.path()), Vec::<PathBuf>::new(), "{case}: a file is left");
     }
 
     fn run(&self, step: Step, fault: Fault, moment: u64) {
@@ -360,7 +360,7 @@ impl Case {
 
 /// A file that is written when a process is killed: by the agent itself, or by what brings processes to what is asked for.
 #[derive(Clone, Copy, Debug)]
-struct Cut {
+struct InterruptedWrite {
     /// After so many others.
     write: usize,
     /// True if the file is whole and has its name already.
@@ -371,7 +371,7 @@ const WRITES: &str = "            os.replace(file + UNFINISHED, file)";
 
 impl Case {
     /// An agent of which the process that makes a write is killed there.
-    fn cut_off(&self, cut: Cut) -> Agent {
+    fn cut_off(&self, cut: InterruptedWrite) -> Agent {
         let counts = self.home.path().join("writes");
         let dies = format!(
             "            with open({counts:?}, \"ab\", 0) as count:\n                count.write(b\".\")\n                if count.tell() == {}:\n                    os.kill(os.getpid(), signal.SIGKILL)",
@@ -386,7 +386,7 @@ impl Case {
     }
 
     /// A change of which one process is killed in the middle of a write, or the whole host: `destroy` leaves nothing.
-    fn is_cut_off(&self, step: Step, fault: Fault, cut: Cut) {
+    fn is_cut_off(&self, step: Step, fault: Fault, cut: InterruptedWrite) {
         let case = format!("{step:?}, {fault:?} at {cut:?}");
         println!("{case}");
         let path = format!("{HOSTS}/{CLUSTER}");
@@ -398,7 +398,7 @@ impl Case {
         }
         agent.hear();
         let mut beside = self.plain();
-        until(&case, || {
+        wait_until(&case, || {
             let (_, live) = beside.get(&path);
             self.writes() > cut.write as u64 || live["status"]["converging"] != true
         });
@@ -486,8 +486,8 @@ fn each_step_meets_a_reboot_and_the_host_mends_it() {
 /// 64 writes that are cut off; a sample of them unless `DASK_INFRA_SWEEP=all`.
 #[test]
 fn each_write_is_cut_off_and_a_destroy_leaves_nothing() {
-    let cuts = (0..4).flat_map(|write| [false, true].map(|whole| Cut { write, whole }));
-    let cuts: Vec<Cut> = cuts.collect();
+    let cuts = (0..4).flat_map(|write| [false, true].map(|whole| InterruptedWrite { write, whole }));
+    let cuts: Vec<InterruptedWrite> = cuts.collect();
     let cases: Vec<_> = [Step::More, Step::Fewer, Step::Change, Step::Destroy]
         .into_iter()
         .flat_map(|step| [Fault::Killed, Fault::Reboot].map(|fault| (step, fault)))
@@ -631,7 +631,7 @@ impl Case {
     /// A job as an apply waits for it: until it is as asked, and nobody does anything for it.
     #[track_caller]
     fn job_is(&self, agent: &mut Agent, so: impl Fn(&Value) -> bool) -> Value {
-        agent.until(&format!("{HOSTS}/{JOB}"), |_, live| so(&live["status"]))["status"].clone()
+        agent.wait_until(&format!("{HOSTS}/{JOB}"), |_, live| so(&live["status"]))["status"].clone()
     }
 
     fn run_job(&self, phase: Phase, fault: JobFault, moment: u64) {
@@ -641,7 +641,7 @@ impl Case {
         let environments = format!("{HOSTS}/environments/main");
         let mut first = self.plain();
         first.apply(&environments, "", &environment(&self.python));
-        first.until(&environments, |_, live| live["status"]["phase"] == "Ready");
+        first.wait_until(&environments, |_, live| live["status"]["phase"] == "Ready");
         if phase != Phase::Begins {
             first.apply(&path, "", &self.job());
             self.job_is(&mut first, |status| status["jobStatus"] == "Running");

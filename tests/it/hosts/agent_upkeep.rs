@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::hosts::agent::{Agent, HOSTS, Setting, cluster, is_alive, pretended, script};
 use crate::real::free_ports;
-use crate::served::{Said, User, on_path, things_below, things_in, until};
+use crate::sandbox_server::{CommandOutput, User, entries_below, entries_in, on_path, wait_until};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
@@ -50,7 +50,7 @@ fn workers_of_a_job_are_started_again_while_its_program_runs() {
     agent.with_environment(&pretended(home.path()));
     let path = format!("{HOSTS}/jobs/j");
     agent.apply(&path, "", &job());
-    agent.until(&path, |_, live| {
+    agent.wait_until(&path, |_, live| {
         let status = &live["status"];
         status["jobStatus"] == "Running"
             && status["converging"] == false
@@ -58,7 +58,7 @@ fn workers_of_a_job_are_started_again_while_its_program_runs() {
     });
     let logs = ["j-worker-0", "j-worker-1"].map(|name| agent.folder().join(format!("logs/{name}.log")));
     let have_said_something = || {
-        until("they have said something", || {
+        wait_until("they have said something", || {
             logs.iter().all(|log| fs::metadata(log).is_ok_and(|log| log.len() > 0))
         });
     };
@@ -67,7 +67,7 @@ fn workers_of_a_job_are_started_again_while_its_program_runs() {
         have_said_something();
         let before = ["j-worker-0", "j-worker-1"].map(|name| pid(&agent, name));
         before.into_iter().for_each(kill);
-        until("others are there", || {
+        wait_until("others are there", || {
             let note = |name: &str| {
                 fs::read_to_string(agent.folder().join(format!("objects/pods/default/{name}.json")))
             };
@@ -95,15 +95,15 @@ fn workers_of_a_job_are_started_again_while_its_program_runs() {
     }
     assert_eq!(agent.get(&format!("{PODS}/j-scheduler/log?previous=true")).0, 404, "it runs");
     fs::write(home.path().join("enough"), "").unwrap();
-    agent.until(&path, |_, live| {
+    agent.wait_until(&path, |_, live| {
         live["status"]["jobStatus"] == "Successful" && live["status"]["followed"] == false
     });
     // Its cluster has gone, and what its workers said has not.
-    agent.until(PODS, |_, pods| names(pods) == ["j-runner"]);
+    agent.wait_until(PODS, |_, pods| names(pods) == ["j-runner"]);
     assert!(names(&agent.get(&of_job).1).contains(&"j-worker-1.2"));
     agent.delete(&path);
     assert_eq!(agent.ask("DELETE", &format!("{HOSTS}/environments/main"), None).0, 200);
-    until("nothing is left", || things_in(state.path()).is_empty());
+    wait_until("nothing is left", || entries_in(state.path()).is_empty());
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn only_the_last_logs_are_kept_and_of_long_ones_the_end() {
     agent.settled("clusters/c", 3);
     for name in ["c-worker-0", "c-worker-1", "c-worker-2"] {
         let log = format!("{}\nlast words\n", "x".repeat(500));
-        until("it has said something", || {
+        wait_until("it has said something", || {
             fs::metadata(agent.folder().join(format!("logs/{name}.log"))).unwrap().len() > 0
         });
         fs::write(agent.folder().join(format!("logs/{name}.log")), log).unwrap();
@@ -133,7 +133,7 @@ fn only_the_last_logs_are_kept_and_of_long_ones_the_end() {
     let log = agent.get(&format!("{PODS}/{one}/log?previous=true")).1;
     assert_eq!(log, "last words\n");
     agent.destroy();
-    assert_eq!(things_in(state.path()), Vec::<PathBuf>::new());
+    assert_eq!(entries_in(state.path()), Vec::<PathBuf>::new());
 }
 
 /// A controller that does not answer is about the jobs of its own stack.
@@ -167,7 +167,7 @@ fn a_silent_slurm_holds_up_its_own_clusters_only() {
     assert_eq!(agent.apply(&hpc, "", &of_slurm).0, 200);
     agent.apply(&format!("{HOSTS}/clusters/c"), "", &cluster(1, free_ports::<2>()));
     agent.settled("clusters/c", 1);
-    agent.until(&hpc, |_, live| live["status"]["converging"] == false);
+    agent.wait_until(&hpc, |_, live| live["status"]["converging"] == false);
     fs::write(home.path().join("down"), "").unwrap();
     let asked = || fs::read_to_string(home.path().join("asked")).unwrap().lines().count();
     let before = asked();
@@ -193,7 +193,7 @@ fn a_silent_slurm_holds_up_its_own_clusters_only() {
     fs::remove_file(home.path().join("down")).unwrap();
     agent.delete(&hpc);
     assert_eq!(agent.ask("DELETE", &format!("{HOSTS}/environments/main"), None).0, 200);
-    until("nothing is left", || things_in(state.path()).is_empty());
+    wait_until("nothing is left", || entries_in(state.path()).is_empty());
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn an_environment_that_cannot_be_installed_shows_the_end_of_its_log() {
         Agent::start_with(state.path(), &Setting { path: Some(tools.path()), ..Setting::default() });
     let path = format!("{HOSTS}/environments/main");
     agent.apply(&path, "", &json!({ "spec": { "digest": "d1", "packages": ["xyz"], "host": "n1" } }));
-    let live = agent.until(&path, |_, live| live["status"]["phase"] == "Failed");
+    let live = agent.wait_until(&path, |_, live| live["status"]["phase"] == "Failed");
     let log = live["status"]["log"].as_str().unwrap();
     assert!(log.ends_with("\n  cause: Because xyz was not found in the package registry"), "{live:#}");
     assert!(!live.to_string().contains("hidden"), "{live:#}");
@@ -221,7 +221,7 @@ fn an_environment_that_cannot_be_installed_shows_the_end_of_its_log() {
     assert!(!log.contains("hidden"), "{log}");
     assert_eq!(names(&agent.get(PODS).1), Vec::<&str>::new(), "it is no process");
     assert_eq!(agent.ask("DELETE", &path, None).0, 200);
-    until("nothing is left", || things_in(state.path()).is_empty());
+    wait_until("nothing is left", || entries_in(state.path()).is_empty());
 }
 
 /// A value goes from the Secret into the process, and stands nowhere else.
@@ -262,10 +262,10 @@ fn a_secret_is_in_the_variables_of_a_process_and_nowhere_else() {
     let hpc = format!("{HOSTS}/clusters/hpc");
     agent.apply(&hpc, "", &of_slurm);
     let scripts = agent.folder().join("scripts");
-    until("its worker is submitted", || submitted.exists());
+    wait_until("its worker is submitted", || submitted.exists());
     let script = fs::read_to_string(scripts.join("hpc-worker-0.sh")).unwrap();
     assert!(script.contains(&format!("\n. {}\n", scripts.join("hpc-worker-0.env").display())), "{script}");
-    let has_it: Vec<PathBuf> = things_below(state.path())
+    let has_it: Vec<PathBuf> = entries_below(state.path())
         .into_iter()
         .filter(|file| file.is_file())
         .filter(|file| {
@@ -288,7 +288,7 @@ fn a_secret_is_in_the_variables_of_a_process_and_nowhere_else() {
     assert!(said.contains("the value of HF_TOKEN is not on this host"), "{said}");
     agent.delete(&hpc);
     agent.destroy();
-    assert_eq!(things_in(state.path()), Vec::<PathBuf>::new());
+    assert_eq!(entries_in(state.path()), Vec::<PathBuf>::new());
 }
 
 /// A scheduler that had no work for too long is no failure, and neither is a cluster whose time is over, whoever looks.
@@ -314,7 +314,7 @@ fn a_cluster_ends_when_its_time_is_over() {
     assert!(environment.contains("\0DASK_DISTRIBUTED__SCHEDULER__IDLE_TIMEOUT=1800s\0"), "{environment}");
     // One that was killed has failed.
     kill(scheduler);
-    until("it has ended", || !is_alive(scheduler));
+    wait_until("it has ended", || !is_alive(scheduler));
     assert_eq!(agent.get(&path).0, 200);
     agent.apply(&path, "", &body);
     agent.settled("clusters/c", 1);
@@ -322,25 +322,25 @@ fn a_cluster_ends_when_its_time_is_over() {
     fs::write(log, "distributed.scheduler - INFO - Closing scheduler. Reason: idle-timeout-exceeded\n")
         .unwrap();
     kill(pid(&agent, "c-scheduler"));
-    agent.until(&path, |status, _| status == 404);
+    agent.wait_until(&path, |status, _| status == 404);
     assert_eq!(agent.get(&format!("{HOSTS}/workergroups/c-more")).0, 404, "it goes with its cluster");
     // Nobody looks at this one.
     let mut body = cluster(1, free_ports::<2>());
     body["spec"]["ttl"] = json!(2);
     agent.apply(&path, "", &body);
     let file = agent.folder().join("objects/clusters/_/c.json");
-    until("its time is over", || !file.exists());
+    wait_until("its time is over", || !file.exists());
     assert_eq!(agent.ask("DELETE", &format!("{HOSTS}/environments/main"), None).0, 200);
-    until("nothing is left", || things_in(state.path()).is_empty());
+    wait_until("nothing is left", || entries_in(state.path()).is_empty());
 }
 
 /// Two hosts that are folders of this machine, behind a stand-in for ssh.
-struct Two {
+struct TwoHosts {
     user: User,
     folder: tempfile::TempDir,
 }
 
-impl Two {
+impl TwoHosts {
     fn new(stack: &str) -> Self {
         let two = Self { user: User::empty(), folder: tempfile::tempdir().unwrap() };
         let at = two.folder.path().display();
@@ -362,11 +362,11 @@ impl Two {
         self.folder.path().join("python")
     }
 
-    fn run(&self, words: &[&str], variables: &[(&str, &str)]) -> Said {
+    fn run(&self, words: &[&str], variables: &[(&str, &str)]) -> CommandOutput {
         let mut command = self.user.command(words);
         command.env("DASK_INFRA_SSH", self.folder.path().join("ssh")).stdin(Stdio::null());
         command.envs(variables.iter().copied());
-        Said::of(&command.output().unwrap())
+        CommandOutput::of(&command.output().unwrap())
     }
 }
 
@@ -376,7 +376,7 @@ fn what_is_on_other_hosts_is_shown_while_one_is_down() {
     if !on_path("python3", "--version") {
         return;
     }
-    let two = Two::new("");
+    let two = TwoHosts::new("");
     let [port, pages] = free_ports::<2>();
     let stack = format!(
         "[stack]\nname = \"lab\"\n\n[ssh]\nhosts = [\"n1\", \"n2\"]\n\n[environment.main]\npath = \"{}\"\n\n[dask_cluster.work]\n\
@@ -392,7 +392,7 @@ fn what_is_on_other_hosts_is_shown_while_one_is_down() {
     let again = two.run(&["plan", "--detailed-exitcode"], &given);
     assert_eq!(again.code, 0, "{}{}", again.out, again.err);
     for host in ["n1", "n2"] {
-        let files = things_below(&two.folder.path().join(host));
+        let files = entries_below(&two.folder.path().join(host));
         let holders: Vec<&PathBuf> = files
             .iter()
             .filter(|file| {
@@ -418,7 +418,7 @@ fn what_is_on_other_hosts_is_shown_while_one_is_down() {
     fs::remove_file(two.folder.path().join("n2.down")).unwrap();
     two.run(&["destroy", "--auto-approve"], &given).expect(0);
     for host in ["n1", "n2"] {
-        until("nothing is left", || things_in(&two.folder.path().join(host)).is_empty());
+        wait_until("nothing is left", || entries_in(&two.folder.path().join(host)).is_empty());
     }
 }
 
@@ -428,7 +428,7 @@ fn a_python_that_is_too_old_is_named() {
     if !on_path("python3", "--version") {
         return;
     }
-    let two = Two::new(
+    let two = TwoHosts::new(
         "[stack]\nname = \"lab\"\n\n[ssh]\nhosts = [{ name = \"n1\", prologue = [\"export DASK_INFRA_TRIED=1\"] }]\n",
     );
     let old = |text: &str| {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::hosts::agent::{Agent, HOSTS, Setting, asked, cluster, pretended, script};
 use crate::sandbox::hostile_input::mutation::Rng;
-use crate::served::{on_path, things_in, until};
+use crate::sandbox_server::{entries_in, on_path, wait_until};
 
 /// What programs in Python compare is what is compared here, in the same words.
 #[test]
@@ -99,7 +99,7 @@ fn files_make_environments() {
     let make = |agent: &mut Agent, digest: &str, files: Value| {
         let body = json!({ "metadata": { "name": "main" }, "spec": { "digest": digest, "files": files } });
         agent.apply(&path, "", &body);
-        agent.until(&path, |_, live| live["status"]["phase"] != "Making")["status"].clone()
+        agent.wait_until(&path, |_, live| live["status"]["phase"] != "Making")["status"].clone()
     };
     let conda = json!({ "environment.yml": "dependencies: [dask]\n" });
     let failed = make(&mut agent, "c0", conda.clone());
@@ -134,7 +134,7 @@ fn files_make_environments() {
         "{failed}"
     );
     agent.delete(&path);
-    until("nothing is left", || things_in(state.path()).is_empty());
+    wait_until("nothing is left", || entries_in(state.path()).is_empty());
 }
 
 /// The option of a command that an agent noted.
@@ -172,7 +172,7 @@ fn no_two_workers_have_one_gpu() {
     let smi = "#!/bin/sh\n[ \"$1\" = --query-gpu=uuid ] && printf 'GPU-a\\nGPU-b\\nGPU-c\\n'\n";
     script(&home.path().join("nvidia-smi"), smi);
     agent.apply(&path, "", &wanted);
-    agent.until(&path, |_, live| live["status"]["workers"]["registered"] == 2);
+    agent.wait_until(&path, |_, live| live["status"]["workers"]["registered"] == 2);
     let gpus_of = |agent: &Agent, pod: &str| agent.note(pod).1["internal"]["gpus"].clone();
     let both = [gpus_of(&agent, "c-worker-0"), gpus_of(&agent, "c-worker-1")];
     assert_eq!(both, [json!(["GPU-a"]), json!(["GPU-b"])]);
@@ -195,12 +195,12 @@ fn no_two_workers_have_one_gpu() {
     assert_eq!(agent.ask("PUT", &format!("{path}/scale"), Some(&scale)).0, 422);
     // A group that goes gives its GPU to the one that comes: both in one change.
     assert_eq!(agent.ask("DELETE", &more, None).0, 200);
-    agent.until(&more, |status, _| status == 404);
+    agent.wait_until(&more, |status, _| status == 404);
     // One worker with two: two processes, with names of their own.
     wanted["spec"]["worker"]["gpus"] = json!(2);
     wanted["spec"]["worker"]["replicas"] = json!(1);
     agent.apply(&path, "", &wanted);
-    let seen = agent.until(&path, |_, live| {
+    let seen = agent.wait_until(&path, |_, live| {
         live["status"]["converging"] == false && live["status"]["workers"]["registered"] == 1
     });
     assert_eq!(seen["status"]["workers"]["running"], 1);
@@ -208,7 +208,7 @@ fn no_two_workers_have_one_gpu() {
     let own = gpus_of(&agent, "c-worker-0");
     assert_eq!(own.as_array().unwrap().len(), 2, "{own}");
     agent.destroy();
-    assert_eq!(things_in(state.path()), Vec::<PathBuf>::new());
+    assert_eq!(entries_in(state.path()), Vec::<PathBuf>::new());
 }
 
 #[test]
@@ -230,12 +230,12 @@ fn workers_run_as_they_are_told() {
     wanted["spec"]["worker"] = worker.clone();
     let path = format!("{HOSTS}/clusters/c");
     agent.apply(&path, "", &wanted);
-    let failed = agent.until(&path, |_, live| live["status"]["converging"] == false);
+    let failed = agent.wait_until(&path, |_, live| live["status"]["converging"] == false);
     let said = failed["status"]["message"].as_str().unwrap();
     assert!(said.contains("there is no folder"), "{said}");
     fs::create_dir(&scratch).unwrap();
     agent.apply(&path, "", &wanted);
-    let seen = agent.until(&path, |_, live| live["status"]["workers"]["registered"] == 1);
+    let seen = agent.wait_until(&path, |_, live| live["status"]["workers"]["registered"] == 1);
     assert_eq!(seen["status"]["scheduler"]["address"], format!("tcp://127.0.0.1:{}", ports[0]));
     let (_, note) = agent.note("c-worker-0");
     for (name, value) in [("--nworkers", "2"), ("--nthreads", "2"), ("--host", "127.0.0.1")] {
@@ -248,7 +248,7 @@ fn workers_run_as_they_are_told() {
     wanted["spec"]["worker"]["nanny"] = json!(false);
     wanted["spec"]["worker"]["processes"] = json!(1);
     agent.apply(&path, "", &wanted);
-    agent.until(&path, |_, live| {
+    agent.wait_until(&path, |_, live| {
         live["status"]["converging"] == false && live["status"]["workers"]["registered"] == 1
     });
     assert!(!own.exists());
@@ -259,12 +259,12 @@ fn workers_run_as_they_are_told() {
     // An interface that is not there.
     wanted["spec"]["worker"]["interface"] = json!("nope0");
     agent.apply(&path, "", &wanted);
-    let failed = agent.until(&path, |_, live| {
+    let failed = agent.wait_until(&path, |_, live| {
         live["status"]["converging"] == false && live["status"]["workers"]["running"] == 0
     });
     let said = failed["status"]["message"].as_str().unwrap();
     assert!(said.contains("no network interface nope0") && said.contains("lo"), "{said}");
     agent.destroy();
-    assert_eq!(things_in(&scratch), Vec::<PathBuf>::new());
-    assert_eq!(things_in(state.path()), Vec::<PathBuf>::new());
+    assert_eq!(entries_in(&scratch), Vec::<PathBuf>::new());
+    assert_eq!(entries_in(state.path()), Vec::<PathBuf>::new());
 }

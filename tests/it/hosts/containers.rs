@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use crate::hosts::agent_faults::tool;
-use crate::hosts::local::Here;
+use crate::hosts::local::LocalUser;
 use crate::hosts::slurm::Login;
 use crate::real::{Part, needs};
-use crate::served::{User, until};
+use crate::sandbox_server::{User, wait_until};
 
 /// A runtime with a folder of its own.
 pub struct Runtime {
@@ -61,7 +61,7 @@ impl Runtime {
             daemon: Some(daemon),
             variables: vec![("DOCKER_HOST", socket)],
         };
-        until("dockerd answers", || runtime.command(&["version"]).output().unwrap().status.success());
+        wait_until("dockerd answers", || runtime.command(&["version"]).output().unwrap().status.success());
         runtime
     }
 
@@ -133,8 +133,8 @@ impl Drop for Runtime {
     }
 }
 
-fn here(runtime: &Runtime, container: &str, worker: &str, more: &str) -> Here {
-    let mut here = Here::new(worker, more);
+fn here(runtime: &Runtime, container: &str, worker: &str, more: &str) -> LocalUser {
+    let mut here = LocalUser::new(worker, more);
     here.variables.extend(runtime.variables.clone());
     let path = format!("path = \"{}\"", crate::hosts::local::python().display());
     here.user.edit(&path, &format!("container = {container}"));
@@ -172,7 +172,7 @@ fn a_whole_life(runtime: &Runtime) {
 
     // A container is killed, and with it its client ends.
     runtime.says(&["kill", &runtime.of("work-worker-0")]);
-    until("its client has ended", || runtime.containers().len() == 2);
+    wait_until("its client has ended", || runtime.containers().len() == 2);
     here.run(&["plan", "--detailed-exitcode"]).expect(2).says("1 of 2 workers not running");
     // The scheduler's client is killed: its container goes on, and its port is free again when it is removed.
     here.kill("work-scheduler");
@@ -228,7 +228,7 @@ fn what_no_container_can_run_says_why() {
     let whole = runtime.import("1", &[]);
     let mut here = here(&runtime, "\"127.0.0.1:1/none:1\"", "replicas = 1", "");
     let mut container = "\"127.0.0.1:1/none:1\"".to_owned();
-    let says = |here: &Here, container: &mut String, other: String, said: &[&str]| {
+    let says = |here: &LocalUser, container: &mut String, other: String, said: &[&str]| {
         here.user.edit(container, &other);
         *container = other;
         let mut found = here.apply().expect(1);
@@ -338,7 +338,7 @@ fn jobs_run_containers() {
         "{last}"
     );
     login.cluster.says("scancel", &["--name", "work-worker-1"]);
-    until("its job has ended", || login.jobs().len() == 1);
+    wait_until("its job has ended", || login.jobs().len() == 1);
     login.run(&["plan", "--detailed-exitcode"]).expect(2).says("1 job cancelled by somebody else");
     login.run(&["apply", "--auto-approve"]).expect(0);
     login.nothing_to_do();

@@ -13,11 +13,11 @@ use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::task::block_in_place;
 
-use crate::control_plane::connect::Killed;
+use crate::control_plane::connect::KillOnDrop;
 use crate::hosts::ssh::{Lab, sshd_is_there};
 use crate::hosts::tls::certified;
 use crate::real::{Cluster, ControlPlane, Kubelet, Operator, Part, free_ports, needs, start_operator};
-use crate::served::{Said, User, until};
+use crate::sandbox_server::{CommandOutput, User, wait_until};
 
 const BASE: &str = r#"
 [stack]
@@ -74,7 +74,7 @@ trait Place {
     fn user(&self) -> &User;
     /// What its stack says beside the base.
     fn target(&self) -> String;
-    fn run(&mut self, words: &[&str]) -> Said;
+    fn run(&mut self, words: &[&str]) -> CommandOutput;
     /// The line of `connect --json`.
     fn connected(&mut self) -> Value {
         serde_json::from_str(&self.run(&["connect", "--json"]).expect(0).out).unwrap()
@@ -139,7 +139,7 @@ fn goes_through(name: &str, place: &mut dyn Place) {
     for (number, all) in [("3", 4), ("1", 2)] {
         place.run(&["scale", "work", number, "--auto-approve"]).expect(0);
         // What left the list has ended soon after.
-        until("the scheduler knows them", || client.computes() == format!("40425 45 {all}"));
+        wait_until("the scheduler knows them", || client.computes() == format!("40425 45 {all}"));
     }
     client.ends();
     place.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
@@ -148,7 +148,7 @@ fn goes_through(name: &str, place: &mut dyn Place) {
     place.run(&["logs", "train"]).expect(0).says("total 45");
     place.run(&["destroy", "--auto-approve", "--allow", "delete:dask_operator"]).expect(0);
     // At the other end of SSH an agent ends a moment after its command.
-    until(&format!("nothing is left: {name}"), || place.left().is_empty());
+    wait_until(&format!("nothing is left: {name}"), || place.left().is_empty());
     place.run(&["destroy", "--auto-approve"]).expect(0).says("Nothing to destroy");
 }
 
@@ -199,13 +199,13 @@ impl Place for Machine {
         format!("{section}\n{}", own())
     }
 
-    fn run(&mut self, words: &[&str]) -> Said {
+    fn run(&mut self, words: &[&str]) -> CommandOutput {
         let mut command = self.user.command(words);
         command.env("XDG_STATE_HOME", self.state.path());
         if let Some(cluster) = &self.cluster {
             command.env("SLURM_CONF", cluster.configuration());
         }
-        Said::of(&command.output().unwrap())
+        CommandOutput::of(&command.output().unwrap())
     }
 
     fn left(&mut self) -> Vec<String> {
@@ -230,7 +230,7 @@ impl Place for Lab {
         format!("{}\n{}", self.hosts(), own())
     }
 
-    fn run(&mut self, words: &[&str]) -> Said {
+    fn run(&mut self, words: &[&str]) -> CommandOutput {
         Lab::run(self, words)
     }
 
@@ -242,7 +242,7 @@ impl Place for Lab {
 /// `[kubernetes]`. Its operator is there already: it wants its definitions before it starts.
 struct Kubernetes {
     user: User,
-    connecting: Option<Killed>,
+    connecting: Option<KillOnDrop>,
     kubelet: Kubelet,
     _operator: Operator,
     plane: ControlPlane,
@@ -269,7 +269,7 @@ impl Place for Kubernetes {
         format!("[kubernetes]\nkubeconfig = \"{kubeconfig}\"\n\n[dask_operator]\nversion = \"2026.3.0\"\n")
     }
 
-    fn run(&mut self, words: &[&str]) -> Said {
+    fn run(&mut self, words: &[&str]) -> CommandOutput {
         self.user.run(words)
     }
 
@@ -277,7 +277,7 @@ impl Place for Kubernetes {
     fn connected(&mut self) -> Value {
         let connected = self.run(&["connect", "--background", "--json"]).expect(0).out;
         let connected: Value = serde_json::from_str(&connected).unwrap();
-        self.connecting = Some(Killed(u32::try_from(connected["pid"].as_u64().unwrap()).unwrap()));
+        self.connecting = Some(KillOnDrop(u32::try_from(connected["pid"].as_u64().unwrap()).unwrap()));
         connected
     }
 

@@ -3,10 +3,10 @@
 use std::fs;
 use std::process::{Child, Command, Stdio};
 
-use crate::hosts::local::{Here, python};
+use crate::hosts::local::{LocalUser, python};
 use crate::hosts::ssh::{Lab, sshd_is_there};
 use crate::real::{Cluster, Part, free_ports, needs};
-use crate::served::{Said, User, until};
+use crate::sandbox_server::{CommandOutput, User, wait_until};
 
 const MORE: &str = "[dask_cluster.work.group.large]\nmemory = \"500M\"\nresources = { LARGE = 1 }\nnanny = { enabled = false }\n\n\
                     [dask_job.train]\nlike = \"work\"\nwait = true\nenv = { EPOCHS = \"3\" }\n\
@@ -22,7 +22,7 @@ fn a_stack_without_file_and_record_takes_over_what_it_left() {
     needs!(&[Part::Operator]);
     let worker = "replicas = 2, threads = 2, memory = \"600Mi\", nanny = { spill = 0.65, terminate = false }, \
                   env = { COLOUR = \"red\" }";
-    let here = Here::new(worker, MORE);
+    let here = LocalUser::new(worker, MORE);
     here.user.edit("name = \"here\"", "name = \"here\"\nid = \"a1b2c3d4\"");
     let main = format!("path = \"{}\"", python().display());
     here.user.edit(&main, &format!("{main}\n\n[environment.other]\n{main}"));
@@ -64,14 +64,14 @@ fn a_stack_without_file_and_record_takes_over_what_it_left() {
 #[test]
 fn a_made_environment_is_imported_with_its_files() {
     needs!(&[Part::Operator]);
-    let here = Here::new("replicas = 1", "");
+    let here = LocalUser::new("replicas = 1", "");
     // Nothing is fetched: what it asks for cannot be had, and that is no reason not to read it.
     fs::write(here.user.path().join("asked.txt"), "no-such-package==1.0\n").unwrap();
     let path = format!("path = \"{}\"", python().display());
     here.user.edit(&path, "requirements = \"asked.txt\"");
     let mut command = here.user.command(&["apply", "--auto-approve"]);
     command.env("XDG_STATE_HOME", here.state.path()).env("UV_OFFLINE", "1").env("PIP_NO_INDEX", "1");
-    Said::of(&command.output().unwrap()).expect(1).says("environment.main");
+    CommandOutput::of(&command.output().unwrap()).expect(1).says("environment.main");
     let other = User::empty();
     here.run_as(&other, &["import", "--local"]).expect(0).says("environment.main");
     let written = fs::read_to_string(other.path().join("main/requirements.txt")).unwrap();
@@ -100,7 +100,7 @@ fn dask(words: &[&str]) -> Process {
 #[test]
 fn dask_of_others_is_named_with_what_stops_it() {
     needs!(&[Part::Operator]);
-    let here = Here::new("replicas = 1", "");
+    let here = LocalUser::new("replicas = 1", "");
     here.apply().expect(0);
     let [port, pages, nanny] = free_ports::<3>().map(|port| port.to_string());
     let local = ["--host", "127.0.0.1", "--dashboard-address"];
@@ -113,12 +113,14 @@ fn dask_of_others_is_named_with_what_stops_it() {
     let worker = dask(&["worker", &address, "--nanny-port", &nanny, "--host", "127.0.0.1"]);
     let user = User::empty();
     // As one line, however it is wrapped. Other tests may have Dask on this machine.
-    let line = |said: Said| {
+    let line = |said: CommandOutput| {
         let words: Vec<&str> = said.err.split_whitespace().filter(|word| *word != "|").collect();
-        Said { err: words.join(" "), ..said }
+        CommandOutput { err: words.join(" "), ..said }
     };
     let told = || line(here.run_as(&user, &["import", "--local", "--out", "-"]).expect(0));
-    until("they are found", || told().err.contains(&format!("{address}, 1 worker, distributed 2026.8.0")));
+    wait_until("they are found", || {
+        told().err.contains(&format!("{address}, 1 worker, distributed 2026.8.0"))
+    });
     let said = told();
     let about = |process: &Process| format!("(process {}", process.0.id());
     for process in [&scheduler, &worker] {
@@ -131,7 +133,8 @@ fn dask_of_others_is_named_with_what_stops_it() {
     assert!(!said.err.contains(&format!("(process {leader}")), "{}", said.err);
     let elsewhere = tempfile::tempdir().unwrap();
     let mut import = user.command(&["import", "--local", "--out", "-"]);
-    let said = line(Said::of(&import.env("XDG_STATE_HOME", elsewhere.path()).output().unwrap()).expect(0));
+    let said =
+        line(CommandOutput::of(&import.env("XDG_STATE_HOME", elsewhere.path()).output().unwrap()).expect(0));
     let state = here.state.path().display();
     let said = said.says(&format!(
         "dask-infra started it, with its state in {state}/dask-infra; `XDG_STATE_HOME={state}` there imports it"
@@ -145,7 +148,7 @@ fn dask_of_others_is_named_with_what_stops_it() {
     // What it says stops them does.
     assert!(Command::new("kill").arg(scheduler.0.id().to_string()).status().unwrap().success());
     scheduler.0.wait().unwrap();
-    until("it is gone", || !told().err.contains(&about(&scheduler)));
+    wait_until("it is gone", || !told().err.contains(&about(&scheduler)));
 }
 
 #[test]
@@ -210,7 +213,7 @@ fn jobs_of_slurm_are_read_with_what_they_asked_for() {
     let run = |user: &User, words: &[&str]| {
         let mut command = user.command(words);
         command.env("XDG_STATE_HOME", state.path()).env("SLURM_CONF", cluster.configuration());
-        Said::of(&command.output().unwrap())
+        CommandOutput::of(&command.output().unwrap())
     };
     run(&user, &["apply", "--auto-approve"]).expect(0);
     // One of dask-jobqueue, whose Python has gone.

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::hosts::agent_faults::{at_reboot, crontab_in, tool};
 use crate::hosts::tls::{certified, computes, keys_are_kept, late_worker, strangers_are_refused};
 use crate::real::{Part, free_ports, needs};
-use crate::served::{Said, User, things_in, until};
+use crate::sandbox_server::{CommandOutput, User, entries_in, wait_until};
 
 /// Python with `distributed`, as `tests/real/build` makes it for the operator.
 pub fn python() -> PathBuf {
@@ -19,7 +19,7 @@ pub fn python() -> PathBuf {
 }
 
 /// A user with a home of their own. Whatever a test left running ends with it.
-pub struct Here {
+pub struct LocalUser {
     pub user: User,
     pub state: tempfile::TempDir,
     pub ports: [u16; 2],
@@ -27,7 +27,7 @@ pub struct Here {
     pub variables: Vec<(&'static str, PathBuf)>,
 }
 
-impl Here {
+impl LocalUser {
     pub fn new(worker: &str, more: &str) -> Self {
         let ports = free_ports::<2>();
         let here =
@@ -42,19 +42,19 @@ impl Here {
         here
     }
 
-    pub fn run(&self, words: &[&str]) -> Said {
+    pub fn run(&self, words: &[&str]) -> CommandOutput {
         self.run_as(&self.user, words)
     }
 
     /// For somebody with another stack.
-    pub fn run_as(&self, user: &User, words: &[&str]) -> Said {
+    pub fn run_as(&self, user: &User, words: &[&str]) -> CommandOutput {
         let mut command = user.command(words);
         command.env("XDG_STATE_HOME", self.state.path());
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
-        Said::of(&command.output().unwrap())
+        CommandOutput::of(&command.output().unwrap())
     }
 
-    pub fn apply(&self) -> Said {
+    pub fn apply(&self) -> CommandOutput {
         self.run(&["apply", "--auto-approve"])
     }
 
@@ -126,12 +126,12 @@ fn posted(port: u16, path: &str, body: &str) -> u16 {
 
 /// The folder of the only machine that has notes below a state folder.
 pub fn noted_in(state: &Path) -> PathBuf {
-    let machines = things_in(&state.join("dask-infra/at"));
+    let machines = entries_in(&state.join("dask-infra/at"));
     let [machine] = machines.as_slice() else { panic!("{machines:?}") };
     machine.clone()
 }
 
-impl Drop for Here {
+impl Drop for LocalUser {
     fn drop(&mut self) {
         // Gone already in a good run.
         let _ = self.run(&["destroy", "--auto-approve"]);
@@ -141,7 +141,7 @@ impl Drop for Here {
 #[test]
 fn a_stack_is_up_computes_and_goes() {
     needs!(&[Part::Operator]);
-    let here = Here::new("replicas = 2", "[check.sum]\nrun = \"dask-sum\"\n");
+    let here = LocalUser::new("replicas = 2", "[check.sum]\nrun = \"dask-sum\"\n");
     here.apply().expect(0).says("check.sum");
     here.nothing_to_do();
     here.run(&["status"]).expect(0).says("2 of 2 workers registered").says("distributed 2026.8.0");
@@ -165,7 +165,7 @@ fn a_stack_is_up_computes_and_goes() {
 #[test]
 fn what_is_killed_is_seen_and_started_again() {
     needs!(&[Part::Operator]);
-    let here = Here::new("replicas = 2", "");
+    let here = LocalUser::new("replicas = 2", "");
     here.apply().expect(0);
     here.kill("work-worker-1");
     here.run(&["plan", "--detailed-exitcode"]).expect(2).says("1 of 2 workers not running");
@@ -185,7 +185,7 @@ fn what_is_killed_is_seen_and_started_again() {
 #[test]
 fn a_scaled_cluster_loses_no_result() {
     needs!(&[Part::Operator]);
-    let here = Here::new("replicas = 1", "");
+    let here = LocalUser::new("replicas = 1", "");
     here.apply().expect(0);
     let program = format!(
         "import sys\nfrom distributed import Client\nwith Client('tcp://127.0.0.1:{}') as client:\n    \
@@ -222,7 +222,7 @@ fn a_scaled_cluster_loses_no_result() {
 #[test]
 fn edits_do_what_the_plan_says() {
     needs!(&[Part::Operator]);
-    let here = Here::new("replicas = 1", "[dask_cluster.work.group.more]\nreplicas = 1\n");
+    let here = LocalUser::new("replicas = 1", "[dask_cluster.work.group.more]\nreplicas = 1\n");
     here.apply().expect(0);
     let before = ["work-scheduler", "work-worker-0", "work-more-worker-0"].map(|name| here.pid(name));
     here.user.edit("worker = { replicas = 1 }", "worker = { replicas = 1, memory = \"600Mi\" }");
@@ -261,7 +261,7 @@ fn processes_run_as_they_are_told() {
     );
     let more =
         "[dask_cluster.work.group.bare]\nnanny = { enabled = false }\n\n[check.sum]\nrun = \"dask-sum\"\n";
-    let here = Here::new(&worker, more);
+    let here = LocalUser::new(&worker, more);
     here.user.edit("scheduler = { port", "scheduler = { interface = \"lo\", port");
     here.apply().expect(0).says("check.sum");
     here.nothing_to_do();
@@ -296,7 +296,7 @@ fn processes_run_as_they_are_told() {
 #[test]
 fn what_cannot_start_says_why() {
     needs!(&[Part::Operator]);
-    let here = Here::new("replicas = 1", "");
+    let here = LocalUser::new("replicas = 1", "");
     let held = std::net::TcpListener::bind(("127.0.0.1", here.ports[0])).unwrap();
     let taken = format!("port {} of 127.0.0.1 is in use", here.ports[0]);
     here.apply().expect(1).says(&taken);
@@ -328,14 +328,14 @@ fn what_cannot_start_says_why() {
     // Without Python there is no agent.
     let mut command = here.user.command(&["plan"]);
     command.env("XDG_STATE_HOME", here.state.path()).env("DASK_INFRA_PYTHON", "/nowhere/python3");
-    Said::of(&command.output().unwrap()).expect(1).says("DI0701").says("DASK_INFRA_PYTHON");
+    CommandOutput::of(&command.output().unwrap()).expect(1).says("DI0701").says("DASK_INFRA_PYTHON");
     here.run(&["--sandbox=sandbox", "plan"]).expect(1).says("no sandbox imitates");
 }
 
 #[test]
 fn only_who_has_the_certificates_connects() {
     needs!(&[Part::Operator]);
-    let here = Here::new("replicas = 1", "[check.sum]\nrun = \"dask-sum\"\n");
+    let here = LocalUser::new("replicas = 1", "[check.sum]\nrun = \"dask-sum\"\n");
     here.user.edit("[local]\n", "[local]\ntls = true\n");
     here.run(&["plan", "--out", "saved"]).expect(0).says("with TLS");
     here.apply().expect(0).says("check.sum");
@@ -409,7 +409,7 @@ fn only_who_has_the_certificates_connects() {
 #[ignore = "nightly: agent_faults::each_step_meets_a_reboot_and_the_host_mends_it runs on every change"]
 fn a_cluster_comes_back_after_a_reboot_if_that_is_asked_for() {
     needs!(&[Part::Operator]);
-    let mut here = Here::new("replicas = 2", "");
+    let mut here = LocalUser::new("replicas = 2", "");
     let tools = here.user.path().join("tools");
     tool(&tools, "systemctl", "exit 1");
     tool(&tools, "crontab", "echo 'You are not allowed to use this program (crontab)'; exit 1");
@@ -439,7 +439,9 @@ fn a_cluster_comes_back_after_a_reboot_if_that_is_asked_for() {
     let line = fs::read_to_string(&lines).unwrap();
     reboots(&[]);
     assert!(at_reboot(line.lines().last().unwrap()).status().unwrap().success());
-    until("its workers are registered", || here.run(&["status"]).out.contains("2 of 2 workers registered"));
+    wait_until("its workers are registered", || {
+        here.run(&["status"]).out.contains("2 of 2 workers registered")
+    });
     here.nothing_to_do();
     // Somebody takes the line away.
     fs::write(&lines, "0 5 * * * backup\n").unwrap();
@@ -466,7 +468,9 @@ fn a_cluster_comes_back_after_a_reboot_if_that_is_asked_for() {
     assert!(told.contains(&format!("--user enable {}", unit.file_name().unwrap().display())), "{told}");
     reboots(&["work-adapter"]);
     assert!(at_reboot(&format!("@reboot {command}")).status().unwrap().success());
-    until("its workers are registered", || here.run(&["status"]).out.contains("2 of 2 workers registered"));
+    wait_until("its workers are registered", || {
+        here.run(&["status"]).out.contains("2 of 2 workers registered")
+    });
     here.nothing_to_do();
     here.run(&["destroy", "--auto-approve"]).expect(0);
     assert_eq!(fs::read_dir(&units).unwrap().count(), 0);
@@ -484,7 +488,7 @@ fn a_job_runs_to_its_end_and_leaves_its_log() {
         "[dask_job.train]\nlike = \"work\"\nreplicas = 2\nwait = true\nargs = [\"python\", \"-c\", {}]\n",
         Value::from(program)
     );
-    let here = Here::new("replicas = 1", &job);
+    let here = LocalUser::new("replicas = 1", &job);
     here.apply().expect(0).says("sum 45");
     here.nothing_to_do();
     here.run(&["status"]).expect(0).says("Successful");
@@ -526,7 +530,7 @@ fn checks_measure_the_network_and_use_gpus() {
         "[check.network]\nrun = \"bandwidth\"\nmin = \"1M\"\n\n[check.gpu]\nrun = \"cuda-vectoradd\"\n";
     let env =
         format!("env = {{ CUDA_VISIBLE_DEVICES = \"GPU-1\", PYTHONPATH = \"{}\" }}", fake.path().display());
-    let here = Here::new("replicas = 2", more);
+    let here = LocalUser::new("replicas = 2", more);
     // No worker was given a GPU.
     here.apply().expect(1).says("no worker of this Dask cluster has a GPU");
     let measured = here.run(&["run", "check.network", "--auto-approve"]).expect(0).says("MB/s");

@@ -9,7 +9,7 @@ use crate::hosts::adaptive::{Client, squares};
 use crate::hosts::agent::{Agent, HOSTS, Setting};
 use crate::hosts::slurm::{Login, python};
 use crate::real::{Cluster, Part, needs};
-use crate::served::{User, until};
+use crate::sandbox_server::{User, wait_until};
 
 const REPLACE: [&str; 4] = ["apply", "--auto-approve", "--allow", "replace:dask_cluster.work"];
 
@@ -22,7 +22,9 @@ fn client(login: &Login) -> Client {
 fn hold(login: &Login) -> String {
     let words = ["--parsable", "-p", "short", "-n1", "-c4", "-o", "/dev/null", "--wrap", "sleep 300"];
     let job = login.cluster.says("sbatch", &words).trim().to_owned();
-    until("the node is held", || login.cluster.says("squeue", &["-h", "-j", &job, "-o", "%t"]).trim() == "R");
+    wait_until("the node is held", || {
+        login.cluster.says("squeue", &["-h", "-j", &job, "-o", "%t"]).trim() == "R"
+    });
     job
 }
 
@@ -58,7 +60,7 @@ fn a_scheduler_that_is_a_job_computes_and_goes() {
     // What others cancel is seen, and submitted again with what ended with it.
     let before = login.cluster.job("work-scheduler");
     login.cluster.says("scancel", &[&before]);
-    until("the job is gone", || !login.jobs().contains(&"work-scheduler".to_owned()));
+    wait_until("the job is gone", || !login.jobs().contains(&"work-scheduler".to_owned()));
     let plan = login.run(&["plan", "--detailed-exitcode"]).expect(2);
     plan.says("the scheduler is not running (1 job cancelled by somebody else)");
     login.run(&["why", "work"]).expect(0).says("cancelled by somebody else (CANCELLED)");
@@ -97,7 +99,7 @@ fn workers_wait_for_a_scheduler_that_waits_in_the_queue() {
     let killed = Command::new("kill").args(["-9", &note["pid"].to_string()]).stdout(Stdio::null()).status();
     assert!(killed.unwrap().success());
     let interrupted = || login.run(&["plan", "--detailed-exitcode"]).code == 2;
-    until("that is seen", interrupted);
+    wait_until("that is seen", interrupted);
     login.run(&["plan"]).expect(0).says("what waits for the job of its scheduler was interrupted");
     login.run(&apply).expect(7);
     assert_eq!(login.cluster.job("work-scheduler"), waiting, "it keeps its place in the queue");
@@ -124,7 +126,7 @@ fn a_scheduler_in_the_queue_is_destroyed() {
     login.run(&["destroy", "--auto-approve"]).expect(0);
     assert_eq!(login.jobs().iter().filter(|job| job.starts_with("work-")).count(), 0, "{:?}", login.jobs());
     login.cluster.says("scancel", &[&held]);
-    until("the node is free", || login.jobs().is_empty());
+    wait_until("the node is free", || login.jobs().is_empty());
     login.is_gone();
 }
 
@@ -164,7 +166,7 @@ fn a_scheduler_that_ended_or_began_anew_is_replaced() {
     assert_ne!(second, first);
     login.cluster.says("scontrol", &["update", &format!("JobId={second}"), "Requeue=1"]);
     login.cluster.says("scontrol", &["requeue", &second]);
-    until("that is seen", || login.run(&["plan", "--detailed-exitcode"]).code == 2);
+    wait_until("that is seen", || login.run(&["plan", "--detailed-exitcode"]).code == 2);
     login.run(&["status"]).says("its scheduler is not running").says("was requeued");
     login.apply().expect(0);
     login.nothing_to_do();

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::hosts::slurm::{Login, python};
 use crate::hosts::tls::{certified, late_worker};
-use crate::served::things_in;
+use crate::sandbox_server::entries_in;
 
 /// `nobody`.
 const UID: u32 = 65534;
@@ -207,7 +207,7 @@ impl SecondUser {
             let mut command = login.user.command(&["plan"]);
             command.env("XDG_STATE_HOME", self.shared.path().join(name));
             command.env("SLURM_CONF", login.cluster.configuration());
-            crate::served::Said::of(&command.output().unwrap()).expect(1).says(why);
+            crate::sandbox_server::CommandOutput::of(&command.output().unwrap()).expect(1).says(why);
         }
     }
 
@@ -349,7 +349,7 @@ impl SecondUser {
             assert_eq!(state.trim(), "RUNNING");
         }
         for folder in ["dask-scratch-space", "dask-infra-scratch-0", "state/dask-infra"] {
-            let inside = things_in(&self.shared.path().join(folder));
+            let inside = entries_in(&self.shared.path().join(folder));
             assert_eq!(inside, [self.shared.path().join(folder).join("dask_infra_planted.py")]);
         }
     }

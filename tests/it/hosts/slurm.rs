@@ -11,7 +11,7 @@ use crate::hosts::local::noted_in;
 use crate::hosts::second_user::SecondUser;
 use crate::hosts::tls::{keys_are_kept, strangers_are_refused};
 use crate::real::{Cluster, Part, free_ports, needs};
-use crate::served::{Said, User, until};
+use crate::sandbox_server::{CommandOutput, User, wait_until};
 
 pub(crate) fn python() -> PathBuf {
     Part::Slurm.program("python")
@@ -70,22 +70,22 @@ impl Login {
         login
     }
 
-    pub(crate) fn run(&self, words: &[&str]) -> Said {
+    pub(crate) fn run(&self, words: &[&str]) -> CommandOutput {
         self.run_as(&self.user, words)
     }
 
     /// For somebody with another stack.
-    pub(crate) fn run_as(&self, user: &User, words: &[&str]) -> Said {
+    pub(crate) fn run_as(&self, user: &User, words: &[&str]) -> CommandOutput {
         let mut command = user.command(words);
         let path = std::env::var_os("PATH").unwrap();
         let folders = self.tools.iter().cloned().chain(std::env::split_paths(&path));
         command.env("PATH", std::env::join_paths(folders).unwrap());
         command.env("XDG_STATE_HOME", self.state.path()).env("SLURM_CONF", self.cluster.configuration());
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
-        Said::of(&command.output().unwrap())
+        CommandOutput::of(&command.output().unwrap())
     }
 
-    pub(crate) fn apply(&self) -> Said {
+    pub(crate) fn apply(&self) -> CommandOutput {
         self.run(&["apply", "--auto-approve"])
     }
 
@@ -183,7 +183,7 @@ fn a_stack_is_up_computes_and_goes() {
     // What others cancel is seen, and submitted again.
     let job = login.cluster.job("work-worker-1");
     login.cluster.says("scancel", &[&job]);
-    until("the job is gone", || !login.jobs().contains(&"work-worker-1".to_owned()));
+    wait_until("the job is gone", || !login.jobs().contains(&"work-worker-1".to_owned()));
     login.run(&["plan", "--detailed-exitcode"]).expect(2).says("1 of 2 workers not running (1 job cancelled");
     login.run(&["why", "work"]).expect(0).says("cancelled by somebody else (CANCELLED)");
     login.apply().expect(0);
@@ -261,7 +261,7 @@ fn a_job_that_waits_is_queued_and_one_that_cannot_start_is_an_error() {
     login.user.edit("partition = \"nowhere\"", "partition = \"short\"\ntime_limit = \"1h\"");
     login.apply().expect(1).says("can never start").says("`time_limit`");
     // SLURM's first word for it may be `PartitionConfig`.
-    until("SLURM has looked at its queue again", || {
+    wait_until("SLURM has looked at its queue again", || {
         login.run(&["why", "work"]).out.contains("PartitionTimeLimit")
     });
     login.run(&["why", "work"]).expect(0).says("its time limit is longer than the partition allows");
@@ -309,11 +309,11 @@ fn a_controller_that_does_not_answer_is_unreadable() {
     login.run(&["plan"]).expect(1).says("SLURM cannot be asked").says("what runs goes on");
     login.run(&["destroy", "--auto-approve"]).expect(1).says("SLURM cannot be asked");
     login.cluster.start_controller();
-    until("the controller answers", || !login.cluster.jobs().is_empty());
+    wait_until("the controller answers", || !login.cluster.jobs().is_empty());
     login.nothing_to_do();
     // A node that is drained takes no more jobs, and the one that it has goes on.
     let mut node = String::new();
-    until("the node of the job is told", || {
+    wait_until("the node of the job is told", || {
         login.cluster.says("squeue", &["-h", "-t", "RUNNING", "-o", "%N"]).trim().clone_into(&mut node);
         !node.is_empty()
     });
@@ -379,7 +379,7 @@ fn a_controller_that_stumbles_loses_and_doubles_nothing() {
     login.run(&["scale", "work", "3", "--auto-approve"]).expect(0);
     assert_eq!(login.cluster.jobs().len(), 3);
     login.run(&["scale", "work", "1", "--auto-approve"]).expect(0);
-    until("one is left", || login.cluster.jobs().len() == 1);
+    wait_until("one is left", || login.cluster.jobs().len() == 1);
     login.is_gone();
 }
 
@@ -390,7 +390,7 @@ fn a_job_that_reached_its_time_limit_is_replaced() {
     let login = Login::new("partition = \"cpu\"\ntime_limit = \"1m\"", "replicas = 1", "");
     login.apply().expect(0);
     let first = login.cluster.job("work-worker-0");
-    until("its time is over", || login.cluster.jobs().is_empty());
+    wait_until("its time is over", || login.cluster.jobs().is_empty());
     let ended = login.cluster.says("squeue", &["-h", "-t", "all", "-j", &first, "-o", "%T"]);
     assert_eq!(ended.trim(), "COMPLETED", "it left before the limit");
     login
@@ -422,7 +422,7 @@ fn a_dask_job_computes_with_workers_that_are_jobs() {
         "sbatch",
         &["--parsable", "-p", "short", "-n1", "-c4", "-o", "/dev/null", "--wrap", "sleep 300"],
     );
-    until("the node is held", || {
+    wait_until("the node is held", || {
         login.jobs().len() == 1 && login.cluster.says("squeue", &["-h", "-o", "%t"]).trim() == "R"
     });
     let again = [
@@ -439,7 +439,7 @@ fn a_dask_job_computes_with_workers_that_are_jobs() {
     login.run(&["why", "train"]).expect(0).says("waits: no nodes are free");
     login.cluster.says("scancel", &[hold.trim()]);
     login.apply().expect(0);
-    until("it has ended", || login.run(&["status"]).out.contains("Successful"));
+    wait_until("it has ended", || login.run(&["status"]).out.contains("Successful"));
     login.nothing_to_do();
     // What it asks for can never start.
     login.user.edit("replicas = 0", "replicas = 0, cpu = \"99\"");

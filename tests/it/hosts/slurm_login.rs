@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::hosts::adaptive::{Client, squares};
 use crate::hosts::ssh::{Lab, sshd_is_there};
 use crate::real::{Cluster, Part, free_ports, needs};
-use crate::served::until;
+use crate::sandbox_server::wait_until;
 
 /// The login node of a cluster, and a stack whose scheduler has these terms.
 fn login(cluster: &Cluster, scheduler: &str) -> Lab {
@@ -50,7 +50,7 @@ fn a_scheduler_that_is_a_job_is_reached_through_the_login_node() {
     let mut tunnel = Command::new(lab.at("ssh"));
     tunnel.args(["-N", "-L", &format!("{ours}:{theirs}")]).args(&forward[6..]);
     let mut tunnel = tunnel.stdin(Stdio::null()).spawn().unwrap();
-    until("the tunnel is there", || TcpStream::connect(("127.0.0.1", ours)).is_ok());
+    wait_until("the tunnel is there", || TcpStream::connect(("127.0.0.1", ours)).is_ok());
     connected["client"] = format!("tls://127.0.0.1:{ours}").into();
     let mut client = Client::connected(&Part::Slurm.program("python"), &connected.to_string());
     assert_eq!(client.says("up 20 0"), "1");
@@ -59,7 +59,7 @@ fn a_scheduler_that_is_a_job_is_reached_through_the_login_node() {
     tunnel.kill().unwrap();
     tunnel.wait().unwrap();
     lab.run(&["destroy", "--auto-approve"]).expect(0);
-    until("their nodes have cleaned up", || cluster.jobs().is_empty());
+    wait_until("their nodes have cleaned up", || cluster.jobs().is_empty());
     assert_eq!(lab.left(0), Vec::<PathBuf>::new());
 }
 
@@ -94,6 +94,6 @@ fn a_login_node_is_reached_by_ssh() {
     lab.run(&["apply", "--auto-approve"]).expect(0);
     lab.nothing_to_do();
     lab.run(&["destroy", "--auto-approve"]).expect(0);
-    until("its node has cleaned up", || cluster.jobs().is_empty());
+    wait_until("its node has cleaned up", || cluster.jobs().is_empty());
     assert_eq!(lab.left(0), Vec::<PathBuf>::new());
 }

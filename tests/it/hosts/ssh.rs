@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::tls::{keys_are_kept, strangers_are_refused};
 use crate::real::{Part, free_ports, needs};
-use crate::served::{Said, User, things_below, until};
+use crate::sandbox_server::{CommandOutput, User, entries_below, wait_until};
 
 /// Privileged programs are not on every `PATH`.
 const SSHD: &str = "/usr/sbin/sshd";
@@ -120,7 +120,7 @@ impl Lab {
 
     /// What of a host is there.
     pub fn left(&self, index: usize) -> Vec<PathBuf> {
-        things_below(&self.state(index))
+        entries_below(&self.state(index))
     }
 
     /// Destroys the stack; nothing is left on any host.
@@ -132,7 +132,7 @@ impl Lab {
             Vec::<PathBuf>::new()
         );
         // Nor is a copy of certificates.
-        assert_eq!(things_below(&self.applier()), Vec::<PathBuf>::new());
+        assert_eq!(entries_below(&self.applier()), Vec::<PathBuf>::new());
     }
 
     /// Starts the server of a host, which answers when this returns.
@@ -197,26 +197,26 @@ impl Lab {
         fs::write(self.at("ssh_config"), hosts + &general).unwrap();
     }
 
-    pub fn run(&self, words: &[&str]) -> Said {
+    pub fn run(&self, words: &[&str]) -> CommandOutput {
         self.run_over(self.connections.path(), words)
     }
 
     /// For somebody with another stack.
-    pub fn run_as(&self, user: &User, words: &[&str]) -> Said {
+    pub fn run_as(&self, user: &User, words: &[&str]) -> CommandOutput {
         self.run_by(user, self.connections.path(), words)
     }
 
     /// Over connections that nobody made yet.
-    pub fn run_anew(&self, words: &[&str]) -> Said {
+    pub fn run_anew(&self, words: &[&str]) -> CommandOutput {
         self.run_over(tempfile::tempdir().unwrap().path(), words)
     }
 
-    fn run_over(&self, connections: &Path, words: &[&str]) -> Said {
+    fn run_over(&self, connections: &Path, words: &[&str]) -> CommandOutput {
         self.run_by(&self.user, connections, words)
     }
 
-    fn run_by(&self, user: &User, connections: &Path, words: &[&str]) -> Said {
-        Said::of(&self.command_of(user, connections, words).output().unwrap())
+    fn run_by(&self, user: &User, connections: &Path, words: &[&str]) -> CommandOutput {
+        CommandOutput::of(&self.command_of(user, connections, words).output().unwrap())
     }
 
     /// The program, not started yet.
@@ -483,7 +483,7 @@ fn a_job_computes_on_all_hosts() {
     lab.nothing_to_do();
     lab.run(&["status"]).expect(0).says("Running");
     lab.kill(0, "train-runner");
-    until("its end is noted", || !lab.run(&["status"]).out.contains("Running"));
+    wait_until("its end is noted", || !lab.run(&["status"]).out.contains("Running"));
     lab.run(&["plan", "--detailed-exitcode"]).expect(0).says("the job failed");
     lab.run(&["why", "train"]).expect(0).says("its exit code is not known");
     lab.run(&["destroy", "--auto-approve"]).expect(0);

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::served::things_below;
+use crate::sandbox_server::entries_below;
 
 /// The certificates that `connect` names, as Dask's configuration.
 pub(crate) fn certified(connected: &Value) -> Vec<(String, String)> {
@@ -69,7 +69,7 @@ pub(crate) fn strangers_are_refused(python: &Path, connected: &Value) {
 /// Keys below a folder are in files that only this user can read, and in no other file there or in `others`. No process has one in its
 /// arguments or variables.
 pub(crate) fn keys_are_kept(state: &Path, others: &[&Path]) {
-    let files = |folder: &Path| things_below(folder).into_iter().filter(|path| path.is_file());
+    let files = |folder: &Path| entries_below(folder).into_iter().filter(|path| path.is_file());
     let read = |path: &Path| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
     let mut keys = Vec::new();
     for file in files(state) {

@@ -8,11 +8,11 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::hosts::local::{Here, noted_in};
+use crate::hosts::local::{LocalUser, noted_in};
 use crate::hosts::ssh::{Lab, sshd_is_there};
 use crate::hosts::tls::certified;
 use crate::real::{Cluster, Part, free_ports, needs, versions};
-use crate::served::{Applying, Said, User, things_below, until};
+use crate::sandbox_server::{CommandOutput, RunningCommand, User, entries_below, wait_until};
 
 /// `dask==V distributed==V`, as packages of an environment.
 fn release(version: &str) -> String {
@@ -51,7 +51,7 @@ fn clients_and_workers_of_other_versions_are_refused() {
          [check.sum]\nrun = \"dask-sum\"\n",
         release(&old)
     );
-    let mut here = Here::new("replicas = 1", &more);
+    let mut here = LocalUser::new("replicas = 1", &more);
     here.variables = offline();
     here.user.edit(&crate::hosts::local::python().display().to_string(), &python.display().to_string());
     here.user.edit("[dask_cluster.work]\n", "[dask_cluster.work]\nenvironment = \"main\"\n");
@@ -141,7 +141,7 @@ fn an_environment_that_drifts_between_hosts_is_refused() {
 }
 
 /// What workers of a cluster say when they import a package.
-fn imported(here: &Here) -> Vec<String> {
+fn imported(here: &LocalUser) -> Vec<String> {
     let interpreter: Value =
         serde_json::from_str(&here.run(&["connect", "dask_cluster.work", "--json"]).expect(0).out).unwrap();
     let program = "import json, sys\nfrom distributed import Client\ndef look():\n    try:\n        import more_itertools\n        \
@@ -156,7 +156,7 @@ fn imported(here: &Here) -> Vec<String> {
 }
 
 /// Has a scheduler find in a moment that it had no work since 1970.
-fn idles(here: &Here) {
+fn idles(here: &LocalUser) {
     let said = here.run(&["connect", "dask_cluster.work", "--json"]).expect(0).out;
     let connected: Value = serde_json::from_str(&said).unwrap();
     let program = "import sys\nfrom distributed import Client\ndef idle(dask_scheduler):\n    from tornado.ioloop import IOLoop\n    \
@@ -170,7 +170,7 @@ fn idles(here: &Here) {
 }
 
 /// Takes a package out of the environment by hand, as no pip did.
-fn lost(here: &Here) {
+fn lost(here: &LocalUser) {
     let interpreter: Value = serde_json::from_str(&here.run(&["connect", "--json"]).expect(0).out).unwrap();
     let mut pip = Command::new(interpreter["interpreter"].as_str().unwrap());
     pip.args(["-m", "pip", "uninstall", "--yes", "--quiet", "more-itertools"]);
@@ -186,7 +186,7 @@ fn workers_install_packages_when_they_start() {
     needs!(&[Part::Operator, Part::Wheels]);
     let (new, version) = (versions()["distributed"].clone(), versions()["more_itertools"].clone());
     let env = by_wheels();
-    let mut here = Here::new(&format!("replicas = 1, {env}"), "");
+    let mut here = LocalUser::new(&format!("replicas = 1, {env}"), "");
     here.variables = offline();
     here.user.edit("[local]\n", "[local]\ntls = true\n");
     let path = format!("path = \"{}\"", crate::hosts::local::python().display());
@@ -253,9 +253,9 @@ fn workers_install_packages_when_they_start() {
     let mut live: Value = serde_json::from_str(&fs::read_to_string(&object).unwrap()).unwrap();
     live["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z".into();
     fs::write(&object, live.to_string()).unwrap();
-    until("both have ended", || {
+    wait_until("both have ended", || {
         here.run(&["status"]);
-        things_below(&here.folder().join("objects/clusters")).is_empty()
+        entries_below(&here.folder().join("objects/clusters")).is_empty()
     });
     here.run(&["plan", "--detailed-exitcode"]).expect(0).says("DI0389").says("3600 s without work");
     here.is_gone();
@@ -268,7 +268,7 @@ fn workers_install_packages_when_they_start() {
 }
 
 /// The versions of a package that workers have, by the name of each.
-fn on_workers(connected: &Said) -> Vec<(String, String)> {
+fn on_workers(connected: &CommandOutput) -> Vec<(String, String)> {
     let program = "import json, sys\nfrom distributed import Client\ndef look():\n    import importlib.metadata as metadata\n    \
                    try:\n        return metadata.version('more-itertools')\n    except metadata.PackageNotFoundError:\n        return 'none'\n\
                    with Client(sys.argv[1]) as client:\n    workers = client.scheduler_info(n_workers=-1)['workers']\n    \
@@ -343,13 +343,13 @@ fn workers_of_hosts_install_packages_or_say_where_pip_failed() {
         "import os, time; exec(\"while os.path.exists('{}') and b'dask_worker' in open('/proc/self/cmdline', 'rb').read(): time.sleep(0.1)\")\n",
         held.display()
     );
-    let packages = things_below(&lab.state(1)).into_iter().find(|place| place.ends_with("site-packages"));
+    let packages = entries_below(&lab.state(1)).into_iter().find(|place| place.ends_with("site-packages"));
     fs::write(packages.unwrap().join("held.pth"), hold).unwrap();
     lab.kill(1, MORE_ON_N2);
     lab.user.edit("pip_install = [\"more-itertools\"]", "pip_install = []");
-    let applying = Applying::of(lab.command(&["apply", "--auto-approve"]));
+    let applying = RunningCommand::of(lab.command(&["apply", "--auto-approve"]));
     let note = noted_in(&lab.state(0)).join("plugins/work");
-    until("the scheduler is told", || !fs::read_to_string(&note).unwrap().contains("\"packages\": [\n"));
+    wait_until("the scheduler is told", || !fs::read_to_string(&note).unwrap().contains("\"packages\": [\n"));
     fs::remove_file(held).unwrap();
     assert_eq!(applying.end(), Some(0));
     assert_eq!(workers(), all("none"));
@@ -376,9 +376,9 @@ fn a_kill_while_pip_installs_is_mended() {
     let lab = apart(&slow, "[]");
     lab.run(&["apply", "--auto-approve"]).expect(0);
     lab.user.edit("pip_install = []", "pip_install = [\"more-itertools\"]");
-    let applying = Applying::of(lab.command(&["apply", "--auto-approve"]));
+    let applying = RunningCommand::of(lab.command(&["apply", "--auto-approve"]));
     let mut asks = None;
-    until("pip asks the index", || {
+    wait_until("pip asks the index", || {
         asks = index.accept().ok();
         asks.is_some()
     });
@@ -386,7 +386,7 @@ fn a_kill_while_pip_installs_is_mended() {
     lab.kill(1, MORE_ON_N2);
     drop((applying, asks, index));
     // Of a worker that is lost meanwhile, pip did not fail.
-    until("nothing is installed any more", || {
+    wait_until("nothing is installed any more", || {
         let planned = lab.run(&["plan"]).expect(0).out;
         assert!(!planned.contains("CommClosedError"), "{planned}");
         !planned.contains("being installed")
@@ -406,7 +406,7 @@ fn workers_of_slurm_install_packages_or_say_why_not() {
     let cluster = Cluster::start();
     let (new, version) = (versions()["distributed"].clone(), versions()["more_itertools"].clone());
     let wheels = Part::Wheels.folder().display().to_string();
-    let mut here = Here::new("replicas = 1", "");
+    let mut here = LocalUser::new("replicas = 1", "");
     here.variables = offline();
     here.variables.push(("SLURM_CONF", cluster.configuration()));
     let constraint = here.user.path().join("constraint");

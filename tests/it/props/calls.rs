@@ -6,11 +6,11 @@ use model::resource::{Call, JsonText, Step};
 use plan::{Action, Plan};
 use serde_json::Value;
 
-use super::player::Done;
+use super::player::StepResult;
 
 /// # Errors
 /// What was sent and not planned, or planned and not sent.
-pub fn as_planned(done: &Done) -> Result<usize, String> {
+pub fn as_planned(done: &StepResult) -> Result<usize, String> {
     let (Some(plan), true) = (&done.plan, done.is_whole()) else { return Ok(0) };
     let calls = planned(plan);
     let own = |request: &&Request| !request.path.starts_with("/api/v1/namespaces/dask-infra");

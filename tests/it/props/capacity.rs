@@ -15,7 +15,7 @@ use super::laws::{self, Tally};
 use super::player::{EDITED, Player, paused};
 use super::script::{Command, Edit, Kill, Step, Wait, WhenCapacity};
 use super::stacks::apply;
-use crate::served::ON_GKE;
+use crate::sandbox_server::ON_GKE;
 
 const WAITS: &str = r#"
 [node_pool.a100]
@@ -48,12 +48,12 @@ enum Event {
     /// A second person applies the same stack.
     Apply,
     Nothing,
-    Edit(Edited),
+    Edit(StackEdit),
 }
 
 /// An edit of what was agreed to.
 #[derive(Clone, Copy, Debug)]
-enum Edited {
+enum StackEdit {
     Project,
     Cluster,
     Id,
@@ -78,12 +78,12 @@ impl fmt::Display for Case {
 fn case() -> impl Strategy<Value = Case> {
     let job = (1..3u32, any::<bool>()).prop_map(|(parallelism, wait)| Job { parallelism, wait });
     let edited = prop::sample::select(vec![
-        Edited::Project,
-        Edited::Cluster,
-        Edited::Id,
-        Edited::CapacityOrder,
-        Edited::Handed,
-        Edited::Job,
+        StackEdit::Project,
+        StackEdit::Cluster,
+        StackEdit::Id,
+        StackEdit::CapacityOrder,
+        StackEdit::Handed,
+        StackEdit::Job,
     ]);
     let event = prop_oneof![
         4 => (0..2usize).prop_map(|job| Event::Machines(job, "there")),
@@ -99,7 +99,7 @@ fn case() -> impl Strategy<Value = Case> {
 }
 
 impl Case {
-    fn stack(&self, edited: Option<Edited>) -> Edit {
+    fn stack(&self, edited: Option<StackEdit>) -> Edit {
         let mut stack = format!("{ON_GKE}{WAITS}");
         for (name, Job { parallelism, wait }) in JOBS.iter().zip(&self.jobs) {
             stack += &format!(
@@ -112,15 +112,15 @@ impl Case {
                 "\n[node_pool.more]\nmachine_type = \"n2-standard-4\"\nnodes = 1\nreservation = {{ name = \"some\" }}\ncapacity = [\"on-demand\", {ways}]\n"
             )
         };
-        let ladder = matches!(edited, Some(Edited::CapacityOrder));
+        let ladder = matches!(edited, Some(StackEdit::CapacityOrder));
         stack += &with(if ladder { "\"spot\", \"reservation\"" } else { "\"reservation\", \"spot\"" });
         match edited {
-            None | Some(Edited::CapacityOrder) => {}
-            Some(Edited::Project) => stack = stack.replace("\"demo\"", "\"other-team-prod\""),
-            Some(Edited::Cluster) => stack = stack.replace("name = \"c\"", "name = \"d\""),
-            Some(Edited::Id) => stack = stack.replace("\"s\"\n", "\"s\"\nid = \"other-id\"\n"),
-            Some(Edited::Handed) => stack = stack.replace("beside]\n", "beside]\nmanage = false\n"),
-            Some(Edited::Job) => stack = stack.replace("train.py", "again.py"),
+            None | Some(StackEdit::CapacityOrder) => {}
+            Some(StackEdit::Project) => stack = stack.replace("\"demo\"", "\"other-team-prod\""),
+            Some(StackEdit::Cluster) => stack = stack.replace("name = \"c\"", "name = \"d\""),
+            Some(StackEdit::Id) => stack = stack.replace("\"s\"\n", "\"s\"\nid = \"other-id\"\n"),
+            Some(StackEdit::Handed) => stack = stack.replace("beside]\n", "beside]\nmanage = false\n"),
+            Some(StackEdit::Job) => stack = stack.replace("train.py", "again.py"),
         }
         Edit { stack, files: [].into() }
     }
@@ -197,16 +197,16 @@ pool = "a100"
 "#;
 
 /// The number of workers that the file asks for, and where the apply dies.
-type Asked = (u32, Option<Kill>);
+type WorkerRequest = (u32, Option<Kill>);
 
 /// Workers on nodes that are requested all at once: so many, then other numbers, and then they are stopped and started.
 #[derive(Clone, Debug)]
-struct Booked {
-    asked: Vec<Asked>,
+struct RequestedWorkers {
+    asked: Vec<WorkerRequest>,
     stop: Option<Kill>,
 }
 
-impl fmt::Display for Booked {
+impl fmt::Display for RequestedWorkers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}\n{self:#?}", booked(self.asked[0].0).stack)
     }
@@ -216,17 +216,18 @@ fn booked(workers: u32) -> Edit {
     Edit { stack: format!("{ON_GKE}{BOOKED}replicas = {workers}\n"), files: [].into() }
 }
 
-fn booked_case() -> impl Strategy<Value = Booked> {
+fn booked_case() -> impl Strategy<Value = RequestedWorkers> {
     let kill = |often| {
         let kill = (0..8usize, any::<bool>()).prop_map(|(write, after)| Kill { write, after });
         proptest::option::weighted(often, kill)
     };
     let asked = prop::collection::vec((1..9u32, kill(0.6)), 1..4);
-    ((1..5u32).prop_map(|workers| (workers, None)), asked, kill(0.3))
-        .prop_map(|(first, more, stop)| Booked { asked: std::iter::once(first).chain(more).collect(), stop })
+    ((1..5u32).prop_map(|workers| (workers, None)), asked, kill(0.3)).prop_map(|(first, more, stop)| {
+        RequestedWorkers { asked: std::iter::once(first).chain(more).collect(), stop }
+    })
 }
 
-impl Booked {
+impl RequestedWorkers {
     fn steps(&self) -> Vec<Step> {
         let command = |kill| Command { kill, ..Command::default() };
         let asked = self

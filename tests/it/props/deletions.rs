@@ -7,7 +7,7 @@ use super::cases::{check, count};
 use super::laws::{self, Tally};
 use super::player::play;
 use super::script::{Approvals, Command, Script, Step};
-use super::stacks::{self, Change, Deed, Section, Slot, Spec, Tweak};
+use super::stacks::{self, Change, ExternalChange, Section, Slot, Spec, Tweak};
 
 const CASES: u32 = 10;
 
@@ -50,11 +50,15 @@ impl Flags {
 /// A stack is applied, others make things, the stack is edited, and applied with flags, or destroyed.
 fn script() -> impl Strategy<Value = Script> {
     let round = (prop::collection::vec(stacks::change(), 1..4), flags(), proptest::bool::weighted(0.2));
-    (stacks::spec(), prop::collection::vec(stacks::deed(), 0..4), prop::collection::vec(round, 1..3))
+    (
+        stacks::spec(),
+        prop::collection::vec(stacks::external_change(), 0..4),
+        prop::collection::vec(round, 1..3),
+    )
         .prop_map(|(spec, deeds, rounds)| render(spec, &deeds, &rounds))
 }
 
-fn render(mut spec: Spec, deeds: &[Deed], rounds: &[(Vec<Change>, Flags, bool)]) -> Script {
+fn render(mut spec: Spec, deeds: &[ExternalChange], rounds: &[(Vec<Change>, Flags, bool)]) -> Script {
     let mut steps: Vec<Step> = stacks::platform(&spec).into_iter().map(Step::Others).collect();
     steps.push(Step::Edit(spec.render()));
     steps.push(Step::Apply(Command::default()));

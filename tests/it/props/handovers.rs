@@ -17,7 +17,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::cases::check;
-use super::harness::{Flags, Going, Harness, Process, Stack};
+use super::harness::{ApprovedApply, Flags, Harness, Process, Stack};
 use super::laws::{self, Tally};
 use super::player::paused;
 use super::snapshot::{Snapshot, Uid};
@@ -33,7 +33,7 @@ const THINGS: [(&str, &str, &str, bool); 4] = [
 
 /// What a stack's file says of a thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Says {
+enum Declaration {
     Nothing,
     Mine,
     Theirs,
@@ -42,7 +42,7 @@ enum Says {
 /// A section of a stack's file.
 #[derive(Clone, Debug)]
 struct Section {
-    says: Says,
+    says: Declaration,
     /// True where its key differs from the live name.
     renamed: bool,
     /// True for the second thing of its kind.
@@ -53,7 +53,7 @@ struct Section {
 
 impl Default for Section {
     fn default() -> Self {
-        Self { says: Says::Nothing, renamed: false, second: false, imported: None }
+        Self { says: Declaration::Nothing, renamed: false, second: false, imported: None }
     }
 }
 
@@ -72,7 +72,7 @@ fn things() -> impl Iterator<Item = Thing> {
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// The file of a stack says something else of a thing, and is applied.
-    Apply(usize, usize, Says),
+    Apply(usize, usize, Declaration),
     Adopt(usize, usize),
     Destroy(usize),
     /// The key is another one, the live name the same.
@@ -111,7 +111,7 @@ impl fmt::Display for Case {
 }
 
 fn case() -> impl Strategy<Value = Case> {
-    let says = prop_oneof![3 => Just(Says::Mine), 2 => Just(Says::Theirs), 2 => Just(Says::Nothing)];
+    let says = prop_oneof![3 => Just(Declaration::Mine), 2 => Just(Declaration::Theirs), 2 => Just(Declaration::Nothing)];
     let step = prop_oneof![
         6 => (0..STACKS.len(), 0..THINGS.len(), says).prop_map(|(stack, thing, says)| Step::Apply(stack, thing, says)),
         2 => (0..STACKS.len(), 0..THINGS.len()).prop_map(|(stack, thing)| Step::Adopt(stack, thing)),
@@ -171,9 +171,9 @@ fn stack(name: &str, file: &File) -> Stack {
     );
     for (thing, section) in file {
         let manage = match section.says {
-            Says::Nothing => continue,
-            Says::Mine => "",
-            Says::Theirs => "manage = false\n",
+            Declaration::Nothing => continue,
+            Declaration::Mine => "",
+            Declaration::Theirs => "manage = false\n",
         };
         let name = if section.renamed {
             format!("name = \"{}\"\n", name_of((*thing, section.second)))
@@ -187,7 +187,7 @@ fn stack(name: &str, file: &File) -> Stack {
 }
 
 /// Live things by kind and name, each with its uid and body.
-type Seen = BTreeMap<Thing, (Uid, Value)>;
+type LiveThings = BTreeMap<Thing, (Uid, Value)>;
 
 /// A cluster with an operator, three stacks, and who has what.
 struct World {
@@ -195,11 +195,11 @@ struct World {
     files: [File; 3],
     holders: BTreeMap<Thing, BTreeSet<usize>>,
     /// The live things at the end of the last apply of each stack.
-    seen: [Seen; 3],
+    seen: [LiveThings; 3],
 }
 
 /// The stack, the command and the files of a step.
-struct Meant {
+struct ExpectedStep {
     stack: usize,
     mode: Mode,
     /// The thing of an `adopt`.
@@ -211,7 +211,7 @@ impl World {
     async fn new() -> Self {
         let (harness, home) = (Harness { strict: true, ..Harness::empty() }, home());
         let plan = harness.plan(&home, Mode::Apply).await.unwrap();
-        let going = Going { process: Process::Number(1), stack: &home, plan, moment: None };
+        let going = ApprovedApply { process: Process::Number(1), stack: &home, plan, moment: None };
         let ended = harness.apply_one(going, Vec::new()).await;
         assert!(ended.summary.is_some(), "{:?}", ended.refused);
         let holders = things().map(|thing| (thing, BTreeSet::new())).collect();
@@ -225,7 +225,7 @@ impl World {
     }
 
     /// The live things of [`THINGS`], each with its uid and body.
-    async fn live(&self) -> Seen {
+    async fn live(&self) -> LiveThings {
         let (snapshot, world) = (Snapshot::at(&self.harness.sandbox), self.harness.world(&home()).await);
         let live = |thing: Thing| {
             let path = path_of(THINGS[thing.0].1, &name_of(thing));
@@ -253,7 +253,7 @@ impl World {
         if plan.has_nothing_to_do() {
             return Ok(true);
         }
-        let going = Going { process: Process::Number(7), stack, plan: plan.clone(), moment: None };
+        let going = ApprovedApply { process: Process::Number(7), stack, plan: plan.clone(), moment: None };
         let ended = self.harness.apply_one(going, Vec::new()).await;
         let Some(summary) = ended.summary else { return Err(format!("refused: {:?}", ended.refused)) };
         let bad = summary.outcomes.iter().find(|(_, outcome, _)| *outcome != Outcome::Done);
@@ -303,26 +303,26 @@ impl World {
     }
 
     /// Who has a thing after a stack was applied, and whether it goes.
-    fn settle(&mut self, stack: usize, thing: Thing, says: Says) -> bool {
+    fn settle(&mut self, stack: usize, thing: Thing, says: Declaration) -> bool {
         let (holders, shared) = (self.holders.get_mut(&thing).unwrap(), THINGS[thing.0].3);
         match says {
-            Says::Mine => {
+            Declaration::Mine => {
                 if !shared {
                     holders.clear();
                 }
                 holders.insert(stack);
                 false
             }
-            Says::Theirs => {
+            Declaration::Theirs => {
                 holders.remove(&stack);
                 false
             }
-            Says::Nothing => holders.remove(&stack) && holders.is_empty(),
+            Declaration::Nothing => holders.remove(&stack) && holders.is_empty(),
         }
     }
 
     /// The files after a step; `None` when there is nothing to import.
-    async fn meant(&self, step: Step) -> Result<Option<Meant>, String> {
+    async fn meant(&self, step: Step) -> Result<Option<ExpectedStep>, String> {
         let mut files = self.files.clone();
         let mut said = |stack: usize, thing: usize, edit: &dyn Fn(&mut Section)| {
             edit(files[stack].entry(thing).or_default());
@@ -333,25 +333,29 @@ impl World {
             Step::Rename(stack, thing) => said(stack, thing, &|section| section.renamed = !section.renamed),
             Step::Another(stack, thing) => said(stack, thing, &|section| section.second = !section.second),
             Step::Adopt(stack, thing) => {
-                said(stack, thing, &|section| section.says = Says::Mine);
+                said(stack, thing, &|section| section.says = Declaration::Mine);
                 (stack, Mode::Apply, Some(thing))
             }
             Step::Import(stack, thing) => {
                 let second = self.files[stack].get(&thing).is_some_and(|section| section.second);
                 let Some(text) = self.imported((thing, second)).await? else { return Ok(None) };
                 said(stack, thing, &|section| {
-                    *section =
-                        Section { says: Says::Theirs, second, renamed: false, imported: Some(text.clone()) };
+                    *section = Section {
+                        says: Declaration::Theirs,
+                        second,
+                        renamed: false,
+                        imported: Some(text.clone()),
+                    };
                 })
             }
             Step::Destroy(stack) => (stack, Mode::Destroy, None),
         };
-        Ok(Some(Meant { stack, mode, adopts, files }))
+        Ok(Some(ExpectedStep { stack, mode, adopts, files }))
     }
 
     async fn step(&mut self, step: Step) -> Result<bool, String> {
         let before = Snapshot::at(&self.harness.sandbox);
-        let Some(Meant { stack: number, mode, adopts, files }) = self.meant(step).await? else {
+        let Some(ExpectedStep { stack: number, mode, adopts, files }) = self.meant(step).await? else {
             return Ok(false);
         };
         let stack = stack(STACKS[number], &files[number]);
@@ -362,8 +366,12 @@ impl World {
         if done {
             for (thing, second) in things() {
                 let section = files[number].get(&thing).filter(|section| section.second == second);
-                let says = section.map_or(Says::Nothing, |section| section.says);
-                let says = if mode == Mode::Destroy && says == Says::Mine { Says::Nothing } else { says };
+                let says = section.map_or(Declaration::Nothing, |section| section.says);
+                let says = if mode == Mode::Destroy && says == Declaration::Mine {
+                    Declaration::Nothing
+                } else {
+                    says
+                };
                 let meant = |adopts: usize| adopts == thing && section.is_some();
                 if adopts.is_none_or(meant) && self.settle(number, (thing, second), says) {
                     goes.insert((thing, second));
@@ -395,7 +403,7 @@ impl World {
             self.seen[number].clone_from(&seen);
         }
         for (stack, name) in STACKS.iter().enumerate() {
-            if self.files[stack].values().all(|section| section.says == Says::Nothing) {
+            if self.files[stack].values().all(|section| section.says == Declaration::Nothing) {
                 continue;
             }
             self.quiet(stack, &seen).await.map_err(|why| format!("stack {name}: {why}"))?;
@@ -405,7 +413,7 @@ impl World {
 
     /// A stack has nothing to do only when all that it wants is there by field, and it has something to do only with what another
     /// stack has touched since. The same holds for what it says of drift.
-    async fn quiet(&self, number: usize, now: &Seen) -> Result<(), String> {
+    async fn quiet(&self, number: usize, now: &LiveThings) -> Result<(), String> {
         let (file, then) = (&self.files[number], &self.seen[number]);
         let stack = stack(STACKS[number], file);
         let touched: BTreeSet<Thing> = things().filter(|thing| then.get(thing) != now.get(thing)).collect();
@@ -511,19 +519,24 @@ fn what_changes_hands_goes_with_its_last_owner_and_with_nobody_else() {
 #[test]
 fn both_ways_to_another_stack_end_with_the_things_gone() {
     let ways: [&[Step]; 3] = [
-        &[Step::Apply(0, 0, Says::Mine), Step::Adopt(1, 0), Step::Destroy(1)],
+        &[Step::Apply(0, 0, Declaration::Mine), Step::Adopt(1, 0), Step::Destroy(1)],
         &[
-            Step::Apply(0, 0, Says::Mine),
-            Step::Apply(0, 2, Says::Mine),
-            Step::Apply(0, 0, Says::Theirs),
-            Step::Apply(0, 2, Says::Theirs),
+            Step::Apply(0, 0, Declaration::Mine),
+            Step::Apply(0, 2, Declaration::Mine),
+            Step::Apply(0, 0, Declaration::Theirs),
+            Step::Apply(0, 2, Declaration::Theirs),
             Step::Adopt(1, 0),
-            Step::Apply(1, 0, Says::Nothing),
+            Step::Apply(1, 0, Declaration::Nothing),
             Step::Destroy(0),
             Step::Adopt(1, 2),
             Step::Destroy(1),
         ],
-        &[Step::Apply(0, 3, Says::Mine), Step::Apply(1, 3, Says::Mine), Step::Destroy(0), Step::Destroy(1)],
+        &[
+            Step::Apply(0, 3, Declaration::Mine),
+            Step::Apply(1, 3, Declaration::Mine),
+            Step::Destroy(0),
+            Step::Destroy(1),
+        ],
     ];
     for steps in ways {
         paused(async {

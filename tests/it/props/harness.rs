@@ -93,7 +93,7 @@ impl Stack {
 
 /// What else happens when a request is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum Injection {
     /// The program dies, and the request is never sent.
     DeathBefore,
     /// The request is done, and the program dies.
@@ -109,7 +109,7 @@ pub enum Turn {
 
 /// Where something else than an answer goes wrong.
 #[derive(Clone, Debug)]
-pub enum Moment {
+pub enum InjectionPoint {
     /// At a request.
     At {
         /// Its verb.
@@ -119,14 +119,14 @@ pub enum Moment {
         /// After so many others of the same kind.
         skip: usize,
         /// What happens.
-        turn: Turn,
+        turn: Injection,
     },
     /// At a write, whatever it is.
     Write {
         /// After so many others.
         skip: usize,
         /// What happens.
-        turn: Turn,
+        turn: Injection,
     },
     /// At a write after the lock is taken.
     UnderLock {
@@ -154,7 +154,7 @@ pub struct Api {
     clock: Seconds,
     asked: Mutex<Vec<Request>>,
     written: Mutex<Vec<Request>>,
-    moment: Option<Moment>,
+    moment: Option<InjectionPoint>,
     dead: Notify,
 }
 
@@ -186,14 +186,14 @@ impl Api {
         Self::at(&harness.sandbox, stack.lowered.target.gke.clone(), None, harness.clock())
     }
 
-    fn to(sandbox: &Sandbox, cluster: Option<ClusterName>, moment: Option<Moment>) -> Arc<Self> {
+    fn to(sandbox: &Sandbox, cluster: Option<ClusterName>, moment: Option<InjectionPoint>) -> Arc<Self> {
         Self::at(sandbox, cluster, moment, Arc::new(Mutex::new(Instant::now())))
     }
 
     fn at(
         sandbox: &Sandbox,
         cluster: Option<ClusterName>,
-        moment: Option<Moment>,
+        moment: Option<InjectionPoint>,
         clock: Seconds,
     ) -> Arc<Self> {
         let as_they_are: Layer = Arc::new(|_, router| router);
@@ -215,22 +215,22 @@ impl Api {
     }
 
     /// What happens at this request.
-    fn turn(&self, request: &Request) -> Option<Turn> {
+    fn turn(&self, request: &Request) -> Option<Injection> {
         let mut asked = self.asked.lock().unwrap();
         let turn = match self.moment.as_ref() {
             None => None,
-            Some(Moment::At { method, path, skip, turn }) => {
+            Some(InjectionPoint::At { method, path, skip, turn }) => {
                 let is = |other: &Request| (method.as_str(), path.as_str()) == title(other);
                 (is(request) && *skip == asked.iter().filter(|other| is(other)).count()).then_some(*turn)
             }
-            Some(Moment::Write { skip, turn }) => {
+            Some(InjectionPoint::Write { skip, turn }) => {
                 let writes = || asked.iter().filter(|other| other.writes()).count();
                 (request.writes() && *skip == writes()).then_some(*turn)
             }
-            Some(Moment::UnderLock { skip, done, .. }) => {
+            Some(InjectionPoint::UnderLock { skip, done, .. }) => {
                 let writes = asked.iter().filter(|other| other.writes());
                 let since = writes.skip_while(|other| !is_of_record(other)).count();
-                let turn = if *done { Turn::AnswerHeld } else { Turn::Held };
+                let turn = if *done { Injection::AnswerHeld } else { Injection::Held };
                 (request.writes() && !releases(request) && since == *skip + 1).then_some(turn)
             }
         };
@@ -240,7 +240,7 @@ impl Api {
 
     /// Waits at the gate.
     async fn hold(&self) {
-        if let Some(Moment::UnderLock { gate, .. }) = &self.moment {
+        if let Some(InjectionPoint::UnderLock { gate, .. }) = &self.moment {
             gate.reached.notify_one();
             gate.opens.notified().await;
         }
@@ -293,22 +293,22 @@ impl LiveApi for Api {
             let turn = self.turn(&request);
             tokio::time::sleep(LATENCY).await;
             self.follow();
-            if turn == Some(Turn::Held) {
+            if turn == Some(Injection::Held) {
                 self.hold().await;
             }
-            if turn == Some(Turn::StockOut) {
+            if turn == Some(Injection::StockOut) {
                 self.sandbox.add_stockout(Stockout::next("*", 2)).unwrap();
             }
-            if turn != Some(Turn::DeathBefore) {
+            if turn != Some(Injection::DeathBefore) {
                 let result = self.connection.send(request.clone()).await;
                 if request.writes() && result.is_ok() {
                     self.written.lock().unwrap().push(request);
                 }
                 self.follow();
-                if turn == Some(Turn::AnswerHeld) {
+                if turn == Some(Injection::AnswerHeld) {
                     self.hold().await;
                 }
-                if turn != Some(Turn::DeathAfter) {
+                if turn != Some(Injection::DeathAfter) {
                     return result;
                 }
             }
@@ -320,7 +320,7 @@ impl LiveApi for Api {
 }
 
 /// How an apply ended.
-pub struct Ended {
+pub struct ApplyResult {
     /// `None`: it did not begin, or the program died.
     pub summary: Option<Summary>,
     /// How long it took, by the clock of its client.
@@ -336,17 +336,17 @@ pub struct Ended {
 }
 
 /// An apply that is agreed to.
-pub struct Going<'a> {
+pub struct ApprovedApply<'a> {
     pub process: Process,
     pub stack: &'a Stack,
     /// The plan that was approved, with its approvals.
     pub plan: Plan,
     /// What else happens.
-    pub moment: Option<Moment>,
+    pub moment: Option<InjectionPoint>,
 }
 
 /// Why an apply ended before its first change.
-enum Stopped {
+enum NotStarted {
     Refused(String),
     /// Under the lock there was nothing to do any more.
     Idle,
@@ -620,13 +620,19 @@ impl Harness {
 
     /// Applies a plan as it is, without a lock, under rules and with something that happens at a moment, until it ends or
     /// the program dies.
-    pub async fn apply(&self, stack: &Stack, plan: &Plan, rules: Vec<Rule>, moment: Option<Moment>) -> Ended {
+    pub async fn apply(
+        &self,
+        stack: &Stack,
+        plan: &Plan,
+        rules: Vec<Rule>,
+        moment: Option<InjectionPoint>,
+    ) -> ApplyResult {
         let plan = plan.clone();
-        self.apply_one(Going { process: Process::Unlocked, stack, plan, moment }, rules).await
+        self.apply_one(ApprovedApply { process: Process::Unlocked, stack, plan, moment }, rules).await
     }
 
     /// Applies one plan under rules, until it ends or the program dies.
-    pub async fn apply_one(&self, going: Going<'_>, rules: Vec<Rule>) -> Ended {
+    pub async fn apply_one(&self, going: ApprovedApply<'_>, rules: Vec<Rule>) -> ApplyResult {
         self.sandbox.set_rules(rules).unwrap();
         let clock = self.clock();
         let ended = self.run(going, &clock).await;
@@ -636,7 +642,7 @@ impl Harness {
     }
 
     /// Applies plans at the same time, each as the commands do: under the lock, as it is made again there.
-    pub async fn apply_beside(&self, going: Vec<Going<'_>>) -> Vec<Ended> {
+    pub async fn apply_beside(&self, going: Vec<ApprovedApply<'_>>) -> Vec<ApplyResult> {
         let clock = self.clock();
         let running = going.into_iter().map(|going| self.run(going, &clock));
         let ended = futures::future::join_all(running).await;
@@ -650,21 +656,25 @@ impl Harness {
         follow(&self.sandbox, clock);
     }
 
-    async fn run(&self, Going { process, stack, plan, moment }: Going<'_>, clock: &Seconds) -> Ended {
+    async fn run(
+        &self,
+        ApprovedApply { process, stack, plan, moment }: ApprovedApply<'_>,
+        clock: &Seconds,
+    ) -> ApplyResult {
         let api = Api::at(&self.sandbox, stack.lowered.target.gke.clone(), moment, Arc::clone(clock));
         let again = std::sync::OnceLock::new();
         let begun = Instant::now();
         let (summary, refused) = tokio::select! {
             ended = self.under_lock(process, stack, &plan, Arc::clone(&api), &again) => match ended {
                 Ok(summary) => (Some(summary), None),
-                Err(Stopped::Refused(why)) => (None, Some(why)),
-                Err(Stopped::Idle) => (None, Some("under the lock there is nothing to do".to_owned())),
+                Err(NotStarted::Refused(why)) => (None, Some(why)),
+                Err(NotStarted::Idle) => (None, Some("under the lock there is nothing to do".to_owned())),
             },
             () = api.dead.notified() => (None, None),
         };
         let took = begun.elapsed();
         let written = std::mem::take(&mut *api.written.lock().unwrap());
-        Ended { summary, took, asked: api.asked(), written, refused, plan: again.into_inner() }
+        ApplyResult { summary, took, asked: api.asked(), written, refused, plan: again.into_inner() }
     }
 
     /// As `cli/commands/apply.rs` does it for approval that was given before.
@@ -675,7 +685,7 @@ impl Harness {
         plan: &Plan,
         api: Arc<Api>,
         again: &std::sync::OnceLock<Plan>,
-    ) -> Result<Summary, Stopped> {
+    ) -> Result<Summary, NotStarted> {
         let (_keep, interrupt) = watch::channel(0);
         let live: Arc<dyn LiveApi> = Arc::<Api>::clone(&api);
         let Process::Number(pid) = process else {
@@ -690,13 +700,13 @@ impl Harness {
         let under_lock = self.again_over(&*live, stack, plan);
         let now = match apply::acquire(plan, &*live, &lock, &interrupt, under_lock).await {
             Ok(now) => now,
-            Err(AcquireError::Failed(why)) => return Err(Stopped::Refused(why)),
-            Err(why) => return Err(Stopped::Refused(format!("{why:?}"))),
+            Err(AcquireError::Failed(why)) => return Err(NotStarted::Refused(why)),
+            Err(why) => return Err(NotStarted::Refused(format!("{why:?}"))),
         };
         let missing = now.missing_approvals(&[]);
         let stopped = match () {
-            () if !missing.is_empty() => Some(Stopped::Refused(format!("stale: {missing:?}"))),
-            () if now.has_nothing_to_do() => Some(Stopped::Idle),
+            () if !missing.is_empty() => Some(NotStarted::Refused(format!("stale: {missing:?}"))),
+            () if now.has_nothing_to_do() => Some(NotStarted::Idle),
             () => None,
         };
         if let Some(stopped) = stopped {

@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 use super::cases::{self, check};
 use super::harness::Stack;
 use super::laws::{self, Tally};
-use super::player::{Done, Player, paused, play};
+use super::player::{Player, StepResult, paused, play};
 use super::script::{Adopt, Command, CronRun, Kill, Run, Scale, Script, Step, Within};
 use super::snapshot::{Maker, Snapshot, Thing, Uid};
-use super::stacks::{self, Change, Passing, Section, Slot, Spec, Tweak};
+use super::stacks::{self, Change, Expiry, Section, Slot, Spec, Tweak};
 
 /// A command.
 #[derive(Clone, Debug)]
-enum Typed {
+enum UserCommand {
     Stop,
     Start,
     /// The address of so many, counted round.
@@ -40,7 +40,7 @@ struct Case {
     /// True if nothing has been applied before the first command.
     fresh: bool,
     /// Commands, and the write at which each dies.
-    commands: Vec<(Typed, Kill)>,
+    commands: Vec<(UserCommand, Kill)>,
 }
 
 impl fmt::Display for Case {
@@ -54,11 +54,11 @@ fn case() -> impl Strategy<Value = Case> {
     let begins = (proptest::bool::weighted(0.15), 0..4usize);
     (spec(), begins, commands).prop_map(|(spec, (fresh, stopped), mut commands)| {
         if stopped > 0 {
-            commands[0].0 = Typed::Stop;
+            commands[0].0 = UserCommand::Stop;
         }
         if stopped > 1 {
             // Between them, or after them, an edit.
-            commands[stopped - 1].0 = Typed::Start;
+            commands[stopped - 1].0 = UserCommand::Start;
         }
         Case { spec, fresh, commands }
     })
@@ -90,15 +90,15 @@ fn spec() -> impl Strategy<Value = Spec> {
     )
 }
 
-fn typed() -> impl Strategy<Value = Typed> {
+fn typed() -> impl Strategy<Value = UserCommand> {
     prop_oneof![
-        2 => Just(Typed::Stop),
-        2 => Just(Typed::Start),
-        2 => (0..16usize, 0..4u32).prop_map(|(at, number)| Typed::Scale(at, number)),
-        1 => (0..16usize).prop_map(Typed::Adopt),
-        2 => (0..2usize).prop_map(Typed::Run),
-        3 => stacks::change().prop_map(Typed::Apply),
-        1 => stacks::change().prop_map(Typed::Edit),
+        2 => Just(UserCommand::Stop),
+        2 => Just(UserCommand::Start),
+        2 => (0..16usize, 0..4u32).prop_map(|(at, number)| UserCommand::Scale(at, number)),
+        1 => (0..16usize).prop_map(UserCommand::Adopt),
+        2 => (0..2usize).prop_map(UserCommand::Run),
+        3 => stacks::change().prop_map(UserCommand::Apply),
+        1 => stacks::change().prop_map(UserCommand::Edit),
     ]
 }
 
@@ -106,7 +106,7 @@ fn typed() -> impl Strategy<Value = Typed> {
 async fn step_of(
     player: &mut Player,
     spec: &mut Spec,
-    typed: &Typed,
+    typed: &UserCommand,
     kill: Option<Kill>,
     edits: bool,
 ) -> Step {
@@ -116,26 +116,26 @@ async fn step_of(
         all[at % all.len()].clone()
     };
     match typed {
-        Typed::Stop => Step::Stop(command),
-        Typed::Start => Step::Start(command),
-        Typed::Scale(at, number) => {
+        UserCommand::Stop => Step::Stop(command),
+        UserCommand::Start => Step::Start(command),
+        UserCommand::Scale(at, number) => {
             Step::Scale(Scale { address: address(at), number: *number, kill, within: None })
         }
-        Typed::Adopt(at) => Step::Adopt(Adopt { section: address(at), kill }),
-        Typed::Run(at) => {
+        UserCommand::Adopt(at) => Step::Adopt(Adopt { section: address(at), kill }),
+        UserCommand::Run(at) => {
             let ends = |address: &String| address.starts_with("dask_job.") || address.starts_with("check.");
             let all: Vec<String> = spec.addresses().into_iter().filter(ends).collect();
             let section = if all.is_empty() { "cluster".to_owned() } else { all[at % all.len()].clone() };
             Step::Run(Run { section, kill, within: None })
         }
-        Typed::Apply(change) => {
+        UserCommand::Apply(change) => {
             if edits {
                 spec.edit(change);
                 player.step(&Step::Edit(spec.render())).await;
             }
             Step::Apply(command)
         }
-        Typed::Edit(change) => {
+        UserCommand::Edit(change) => {
             if edits {
                 spec.edit(change);
             }
@@ -170,29 +170,29 @@ fn costly(snapshot: &Snapshot) -> BTreeMap<&Uid, &Thing> {
 
 /// A `stop` makes nothing, and while a section is stopped an edit of it neither makes anything nor changes its pool.
 #[derive(Default)]
-struct Stopped {
+struct StoppedSections {
     /// Sections that were in the file when the stack was stopped.
     slots: BTreeSet<Slot>,
     pools: BTreeMap<String, Value>,
 }
 
-impl Stopped {
+impl StoppedSections {
     /// # Errors
     /// Names the things that were created or changed.
     async fn judge(
         &mut self,
         player: &Player,
         spec: &Spec,
-        typed: &Typed,
-        done: &Done,
+        typed: &UserCommand,
+        done: &StepResult,
     ) -> Result<(), String> {
         if !done.is_begun() {
             return Ok(());
         }
         let waits = match typed {
-            Typed::Stop => true,
-            Typed::Apply(Change::Tweak(slot, _)) => self.slots.contains(slot),
-            Typed::Start | Typed::Adopt(_) => {
+            UserCommand::Stop => true,
+            UserCommand::Apply(Change::Tweak(slot, _)) => self.slots.contains(slot),
+            UserCommand::Start | UserCommand::Adopt(_) => {
                 *self = Self::default();
                 return Ok(());
             }
@@ -202,7 +202,7 @@ impl Stopped {
             makes_nothing(done).map_err(|why| format!("{typed:?} while it is stopped {why}"))?;
         }
         let pools = stopped_pools(player).await;
-        if let Typed::Apply(Change::Tweak(..)) = typed {
+        if let UserCommand::Apply(Change::Tweak(..)) = typed {
             for (name, pool) in &self.pools {
                 if pools.get(name).is_some_and(|now| now != pool) {
                     return Err(format!(
@@ -212,7 +212,7 @@ impl Stopped {
                 }
             }
         }
-        if matches!(typed, Typed::Stop) {
+        if matches!(typed, UserCommand::Stop) {
             self.slots.extend(spec.sections.iter().map(|section| section.slot));
         }
         self.pools = pools;
@@ -222,7 +222,7 @@ impl Stopped {
 
 /// # Errors
 /// Names what was made.
-pub fn makes_nothing(done: &Done) -> Result<(), String> {
+pub fn makes_nothing(done: &StepResult) -> Result<(), String> {
     let before = costly(&done.before);
     let made: Vec<String> = costly(&done.after)
         .iter()
@@ -302,7 +302,7 @@ fn a_command_that_is_killed_and_typed_again_comes_to_the_same_end() {
                 false => (begun(spec).await, begun(spec).await),
             };
             let (mut spec, mut same) = (spec.clone(), spec.clone());
-            let mut stopped = Stopped::default();
+            let mut stopped = StoppedSections::default();
             for (number, (typed, kill)) in commands.iter().enumerate() {
                 let step = step_of(&mut calm, &mut spec, typed, None, true).await;
                 let done = calm.step(&step).await;
@@ -324,7 +324,7 @@ fn a_command_that_is_killed_and_typed_again_comes_to_the_same_end() {
                 if !done.is_begun() && !first.is_begun() {
                     continue;
                 }
-                if first.died && matches!(typed, Typed::Run(_)) {
+                if first.died && matches!(typed, UserCommand::Run(_)) {
                     // It selects what the check needs. A first pool that came with a cluster is noted with the cluster, or, where
                     // that command died, by the next one that selects it.
                     calm.step(&Step::Apply(Command::default())).await;
@@ -350,9 +350,9 @@ fn what_a_second_person_starts_or_stops_meanwhile_stays_so() {
     let cases = (stacks::spec(), edit, any::<bool>());
     let cases = cases.prop_map(|(mut spec, edit, starts)| {
         (spec.own_cluster, spec.autopilot) = (true, false);
-        Second { spec, edit, starts }
+        SecondUser { spec, edit, starts }
     });
-    check("second person", 4, cases.boxed(), |Second { spec, edit, starts }| {
+    check("second person", 4, cases.boxed(), |SecondUser { spec, edit, starts }| {
         paused(async {
             let (mut calm, mut player) = (begun(spec).await, begun(spec).await);
             let plain = Command::default;
@@ -384,7 +384,7 @@ fn what_a_second_person_starts_or_stops_meanwhile_stays_so() {
 
 /// Dask clusters that go by themselves, stopped or changed while their CronJobs look after them.
 fn looked_after() -> impl Strategy<Value = Script> {
-    let passing = prop::sample::select(vec![Passing::Ttl, Passing::IdleStop, Passing::Both]);
+    let passing = prop::sample::select(vec![Expiry::Ttl, Expiry::IdleStop, Expiry::Both]);
     let more = [Slot::Pool(1), Slot::Pool(2), Slot::Dask(1), Slot::Namespace(1)].map(Section::of).to_vec();
     let command = prop_oneof![
         2 => Just(None),
@@ -428,13 +428,13 @@ fn a_stop_needs_no_approval_for_what_the_stacks_own_controllers_made() {
 }
 
 #[derive(Clone, Debug)]
-struct Second {
+struct SecondUser {
     spec: Spec,
     edit: Change,
     starts: bool,
 }
 
-impl fmt::Display for Second {
+impl fmt::Display for SecondUser {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}\nedit: {:?}\nstarts: {}", self.spec.render().stack, self.edit, self.starts)
     }
@@ -442,24 +442,24 @@ impl fmt::Display for Second {
 
 /// Two people, and the write of the first at which the second types.
 #[derive(Clone, Debug)]
-struct Two {
+struct TwoUsers {
     spec: Spec,
     /// True where the stack is stopped before.
     stopped: bool,
-    first: Typed,
-    second: Typed,
+    first: UserCommand,
+    second: UserCommand,
     /// Where the first dies, or waits for what the second does.
     at: Kill,
 }
 
-impl fmt::Display for Two {
+impl fmt::Display for TwoUsers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}\n{self:#?}", self.spec.render().stack)
     }
 }
 
 /// They meet at every so manieth write.
-fn two(apart: usize) -> impl Strategy<Value = Two> {
+fn two(apart: usize) -> impl Strategy<Value = TwoUsers> {
     let maybe = [Slot::Job, Slot::Dask(1), Slot::Pool(2), Slot::Namespace(1)].map(Section::of).to_vec();
     let spec = prop::sample::subsequence(maybe, 0..=3).prop_map(|mut sections| {
         sections.extend([Slot::Operator, Slot::Dask(0)].map(Section::of));
@@ -475,31 +475,31 @@ fn two(apart: usize) -> impl Strategy<Value = Two> {
         1 => stacks::change(),
     ];
     let first = prop_oneof![
-        2 => Just(Typed::Stop),
-        1 => (0..16usize, 0..4u32).prop_map(|(at, number)| Typed::Scale(at, number)),
-        1 => Just(Typed::Run(0)),
-        3 => edit.clone().prop_map(Typed::Apply),
+        2 => Just(UserCommand::Stop),
+        1 => (0..16usize, 0..4u32).prop_map(|(at, number)| UserCommand::Scale(at, number)),
+        1 => Just(UserCommand::Run(0)),
+        3 => edit.clone().prop_map(UserCommand::Apply),
     ];
     let second = prop_oneof![
-        2 => Just(Typed::Stop),
-        1 => Just(Typed::Start),
-        1 => (0..16usize, 0..4u32).prop_map(|(at, number)| Typed::Scale(at, number)),
-        3 => edit.prop_map(Typed::Apply),
+        2 => Just(UserCommand::Stop),
+        1 => Just(UserCommand::Start),
+        1 => (0..16usize, 0..4u32).prop_map(|(at, number)| UserCommand::Scale(at, number)),
+        3 => edit.prop_map(UserCommand::Apply),
     ];
     let people = (proptest::bool::weighted(0.25), first, second);
     (spec, people, (0..5usize, any::<bool>())).prop_map(move |(spec, people, (write, after))| {
         let (stopped, first, second) = people;
-        let first = if stopped { Typed::Start } else { first };
-        Two { spec, stopped, first, second, at: Kill { write: apart * write, after } }
+        let first = if stopped { UserCommand::Start } else { first };
+        TwoUsers { spec, stopped, first, second, at: Kill { write: apart * write, after } }
     })
 }
 
-impl Two {
+impl TwoUsers {
     /// The file and the command of a person. Each knows the file of before and what they edit themselves.
-    async fn steps(&self, player: &mut Player, typed: &Typed, kill: Option<Kill>) -> [Step; 2] {
+    async fn steps(&self, player: &mut Player, typed: &UserCommand, kill: Option<Kill>) -> [Step; 2] {
         let mut spec = self.spec.clone();
         let step = step_of(player, &mut spec, typed, kill, false).await;
-        if let Typed::Apply(change) = typed {
+        if let UserCommand::Apply(change) = typed {
             spec.edit(change);
         }
         [Step::Edit(spec.render()), step]
@@ -509,10 +509,10 @@ impl Two {
     async fn types(
         &self,
         player: &mut Player,
-        typed: &Typed,
+        typed: &UserCommand,
         process: u32,
         kill: Option<Kill>,
-    ) -> Result<(Step, Done), String> {
+    ) -> Result<(Step, StepResult), String> {
         let [edit, step] = self.steps(player, typed, kill).await;
         player.process = process;
         player.step(&edit).await;
@@ -580,7 +580,8 @@ impl Two {
                 "not begun"
             });
             if tried.is_begun() || !tried.written.is_empty() {
-                let titles = |done: &Done| done.written.iter().map(live::Request::title).collect::<Vec<_>>();
+                let titles =
+                    |done: &StepResult| done.written.iter().map(live::Request::title).collect::<Vec<_>>();
                 let (one, two) = (titles(&done), titles(tried));
                 return Err(format!("the second wrote under the lock of the first: {two:?} within {one:?}"));
             }

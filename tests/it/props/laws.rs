@@ -10,7 +10,7 @@ use plan::{Action, Approval, ApprovalVerb, Change, Mode, Plan};
 use serde_json::Value;
 
 use super::harness::{Flags, IDENTITY};
-use super::player::{Done, Player, is, protected};
+use super::player::{Player, StepResult, is, protected};
 use super::script::{Approvals, Command, Run, Step};
 use super::snapshot::{Maker, Snapshot, Thing, Uid, is_ours};
 use super::{calls, cases, gke_keys};
@@ -19,7 +19,7 @@ use super::{calls, cases, gke_keys};
 ///
 /// # Errors
 /// The law that is broken, and by what.
-pub async fn all(player: &mut Player, step: &Step, done: &Done) -> Result<(), String> {
+pub async fn all(player: &mut Player, step: &Step, done: &StepResult) -> Result<(), String> {
     honest(player, step, done)?;
     one_identity(done)?;
     calls::as_planned(done)?;
@@ -38,7 +38,7 @@ pub async fn all(player: &mut Player, step: &Step, done: &Done) -> Result<(), St
 ///
 /// # Errors
 /// What vanished.
-pub fn honest(player: &Player, step: &Step, done: &Done) -> Result<(), String> {
+pub fn honest(player: &Player, step: &Step, done: &StepResult) -> Result<(), String> {
     if matches!(step, Step::Edit(_) | Step::Others(_) | Step::CronRun(_) | Step::Wait(_)) {
         return Ok(());
     }
@@ -51,7 +51,7 @@ pub fn honest(player: &Player, step: &Step, done: &Done) -> Result<(), String> {
     let named: Vec<&Change> = changes.iter().chain(of_others).filter(goes).collect();
     let given = done.others.iter().flat_map(|(_, given)| given).chain(&done.given);
     let given: Vec<&Approval> = given.collect();
-    let covered = Covered::of(&done.before, &named);
+    let covered = DeletedWith::of(&done.before, &named);
     let stack = player.stack.as_ref();
     for (uid, thing) in done.before.gone(&done.after) {
         let shielded = stack.into_iter().flat_map(protected).find(|resource| is(&resource.identity, thing));
@@ -76,7 +76,7 @@ pub fn honest(player: &Player, step: &Step, done: &Done) -> Result<(), String> {
 fn theirs(
     thing: &Thing,
     uid: &Uid,
-    covered: &Covered<'_>,
+    covered: &DeletedWith<'_>,
     named: &[&Change],
     given: &[&Approval],
 ) -> Result<(), String> {
@@ -121,11 +121,11 @@ fn is_of_every_namespace(thing: &Thing) -> bool {
 }
 
 /// What goes with what is named.
-struct Covered<'a> {
+struct DeletedWith<'a> {
     uids: BTreeSet<&'a Uid>,
 }
 
-impl<'a> Covered<'a> {
+impl<'a> DeletedWith<'a> {
     fn of(before: &'a Snapshot, named: &[&Change]) -> Self {
         let is_named = |thing: &Thing| named.iter().any(|change| is(&change.identity, thing));
         let named = before.things.iter().filter(|(_, thing)| is_named(thing) || thing.passing);
@@ -158,7 +158,7 @@ impl<'a> Covered<'a> {
 ///
 /// # Errors
 /// The thing.
-pub fn one_identity(done: &Done) -> Result<(), String> {
+pub fn one_identity(done: &StepResult) -> Result<(), String> {
     match &done.refused {
         Some(why) if why.starts_with(IDENTITY) => Err(why.clone()),
         _ => Ok(()),
@@ -173,7 +173,7 @@ const SOON: Duration = Duration::from_secs(120);
 ///
 /// # Errors
 /// How long it took, and what did not come.
-pub fn in_time(step: &Step, done: &Done) -> Result<(), String> {
+pub fn in_time(step: &Step, done: &StepResult) -> Result<(), String> {
     let command = match step {
         Step::Apply(command) | Step::Destroy(command) | Step::Stop(command) | Step::Start(command) => command,
         Step::Run(Run { kill: None, within: None, .. }) => &Command::default(),
@@ -191,7 +191,7 @@ pub fn in_time(step: &Step, done: &Done) -> Result<(), String> {
 ///
 /// # Errors
 /// What is asked for, and the thing of ours.
-pub fn foreign_only(done: &Done) -> Result<(), String> {
+pub fn foreign_only(done: &StepResult) -> Result<(), String> {
     let asked = done.plan.iter().flat_map(|plan| plan.changes.iter().filter(|change| change.foreign));
     for change in asked {
         let Some((_, thing)) = done.before.things.iter().find(|(_, thing)| is(&change.identity, thing))
@@ -219,7 +219,7 @@ pub fn foreign_only(done: &Done) -> Result<(), String> {
 ///
 /// # Errors
 /// What it would do.
-pub async fn quiet_again(player: &mut Player, step: &Step, done: &Done) -> Result<(), String> {
+pub async fn quiet_again(player: &mut Player, step: &Step, done: &StepResult) -> Result<(), String> {
     let (Step::Apply(command) | Step::Destroy(command) | Step::Stop(command) | Step::Start(command)) = step
     else {
         return Ok(());
@@ -250,7 +250,7 @@ pub async fn quiet_again(player: &mut Player, step: &Step, done: &Done) -> Resul
 ///
 /// # Errors
 /// The pool, or the key.
-pub fn as_wished(player: &Player, step: &Step, done: &Done) -> Result<(), String> {
+pub fn as_wished(player: &Player, step: &Step, done: &StepResult) -> Result<(), String> {
     let Step::Apply(command) = step else { return Ok(()) };
     let nothing = done.plan.as_ref().is_some_and(Plan::is_empty);
     let alone = command.is_alone() && command.is_whole();
@@ -455,7 +455,7 @@ impl Tally {
     }
 
     /// Counts what a step came to.
-    pub fn step(&self, step: &Step, done: &Done) {
+    pub fn step(&self, step: &Step, done: &StepResult) {
         let name = match step {
             Step::Edit(_) => "edit",
             Step::Apply(_) => "apply",

@@ -8,7 +8,7 @@ use super::laws::{self, Tally};
 use super::player::{Player, paused};
 use super::script::{Adopt, Command, Kill, Scale, Script, Step, Wait};
 use super::snapshot::Snapshot;
-use super::stacks::{self, Change, Deed, Section, Slot, Spec};
+use super::stacks::{self, Change, ExternalChange, Section, Slot, Spec};
 
 /// One thing that happens.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ enum Event {
     Adopt(usize),
     Destroy,
     DestroyKilled(usize, bool),
-    Others(Deed),
+    Others(ExternalChange),
     Wait,
 }
 
@@ -44,7 +44,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (0..8usize).prop_map(Event::Adopt),
         1 => Just(Event::Destroy),
         1 => (0..12usize, any::<bool>()).prop_map(|(write, after)| Event::DestroyKilled(write, after)),
-        2 => stacks::deed().prop_map(Event::Others),
+        2 => stacks::external_change().prop_map(Event::Others),
         2 => stacks::harm().prop_map(Event::Others),
         1 => Just(Event::Wait),
     ]

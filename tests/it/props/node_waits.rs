@@ -11,7 +11,7 @@ use super::harness::{Harness, SCALE};
 use super::laws::{self, Tally};
 use super::player::{Player, paused};
 use super::script::{Command, Edit, Step};
-use crate::served::ON_GKE;
+use crate::sandbox_server::ON_GKE;
 
 /// The reason why no node comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

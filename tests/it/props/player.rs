@@ -16,7 +16,9 @@ use plan::propose::adopt::{self, AcceptedChanges};
 use plan::{Action, Approval, Mode, Plan, Selection, StopRequest};
 use serde_json::{Value, json};
 
-use super::harness::{Ended, Flags, Gate, Going, Harness, Moment, Process, Stack, Turn};
+use super::harness::{
+    ApplyResult, ApprovedApply, Flags, Gate, Harness, Injection, InjectionPoint, Process, Stack,
+};
 use super::script::{
     Adopt, Approvals, Command, CronRun, Edit, Kill, Others, Run, Scale, Script, Step, Wait, WhenCapacity,
     Within,
@@ -24,7 +26,7 @@ use super::script::{
 use super::snapshot::{Maker, Snapshot, Thing, Uid};
 
 /// What came of a step.
-pub struct Done {
+pub struct StepResult {
     pub before: Snapshot,
     pub after: Snapshot,
     /// What was planned.
@@ -46,7 +48,7 @@ pub struct Done {
     pub within: Vec<Self>,
 }
 
-impl Done {
+impl StepResult {
     /// Whether all that was planned was done.
     pub fn is_whole(&self) -> bool {
         let done =
@@ -142,7 +144,7 @@ impl Player {
     }
 
     /// Does one step.
-    pub async fn step(&mut self, step: &Step) -> Done {
+    pub async fn step(&mut self, step: &Step) -> StepResult {
         let before = Snapshot::at(&self.harness.sandbox);
         let mut done = match step {
             Step::Edit(edit) => self.edit(edit),
@@ -150,7 +152,7 @@ impl Player {
                 if let Some(stack) = &self.stack {
                     self.harness.wait(stack, *seconds).await;
                 }
-                Done::nothing()
+                StepResult::nothing()
             }
             Step::Others(request) => self.others(request).await,
             Step::Apply(command) => self.command(Mode::Apply, StopRequest::Leave, command).await,
@@ -175,7 +177,7 @@ impl Player {
     }
 
     /// Notes what a whole apply has handed over, and what one has taken back.
-    fn note_hand_over(&mut self, command: &Command, done: &Done) {
+    fn note_hand_over(&mut self, command: &Command, done: &StepResult) {
         let is_idle = done.refused.is_none() && done.plan.as_ref().is_some_and(Plan::has_nothing_to_do);
         let is_settled = command.is_alone() && command.is_whole() && (is_idle || done.is_whole());
         let Some(stack) = self.stack.as_ref().filter(|_| is_settled) else { return };
@@ -190,45 +192,45 @@ impl Player {
     }
 
     /// As the controller of CronJobs starts Jobs. Their Pods count as workers, which do not end by themselves in the sandbox.
-    async fn run_cron_jobs(&self, CronRun { namespace }: &CronRun) -> Done {
-        let Some(stack) = &self.stack else { return Done::refused("no stack yet".into()) };
+    async fn run_cron_jobs(&self, CronRun { namespace }: &CronRun) -> StepResult {
+        let Some(stack) = &self.stack else { return StepResult::refused("no stack yet".into()) };
         let path = format!("/apis/batch/v1/namespaces/{namespace}");
         let list = Request::get(Which::Kubernetes, format!("{path}/cronjobs"));
         let all = match self.harness.try_kubernetes(stack, list).await {
             Ok(all) => all,
-            Err(why) => return Done::refused(why),
+            Err(why) => return StepResult::refused(why),
         };
         for cron_job in all["items"].as_array().into_iter().flatten() {
             let body = Some(job_of(cron_job));
             let path = format!("{path}/jobs?fieldManager=kube-controller-manager");
             let request = Request { api: Which::Kubernetes, method: Method::Post, path, body };
             if let Err(why) = self.harness.try_kubernetes(stack, request).await {
-                return Done::refused(why);
+                return StepResult::refused(why);
             }
         }
         // Their Pods get nodes.
         self.harness.wait(stack, 1).await;
-        Done::nothing()
+        StepResult::nothing()
     }
 
-    fn edit(&mut self, edit: &Edit) -> Done {
+    fn edit(&mut self, edit: &Edit) -> StepResult {
         match self.load(edit) {
             Ok(stack) => {
                 (self.stack, self.file) = (Some(stack), edit.clone());
-                Done::nothing()
+                StepResult::nothing()
             }
-            Err(why) => Done::refused(why),
+            Err(why) => StepResult::refused(why),
         }
     }
 
-    async fn others(&mut self, Others { method, path, body }: &Others) -> Done {
+    async fn others(&mut self, Others { method, path, body }: &Others) -> StepResult {
         let body: Value = serde_json::from_str(body).unwrap_or_default();
         if path.starts_with("/v1/") {
             let done = self.harness.try_gke(method, path, &body);
             self.harness.pass(10);
-            return if done { Done::nothing() } else { Done::refused("refused".into()) };
+            return if done { StepResult::nothing() } else { StepResult::refused("refused".into()) };
         }
-        let Some(stack) = &self.stack else { return Done::refused("no stack yet".into()) };
+        let Some(stack) = &self.stack else { return StepResult::refused("no stack yet".into()) };
         let method = match method.as_str() {
             "POST" => Method::Post,
             "PATCH" => Method::Patch,
@@ -240,15 +242,15 @@ impl Player {
         let request = Request { api: Which::Kubernetes, method, path: path.clone(), body };
         let done = self.harness.try_kubernetes(stack, request).await;
         self.harness.wait(stack, 1).await;
-        done.map_or_else(Done::refused, |_| Done::nothing())
+        done.map_or_else(StepResult::refused, |_| StepResult::nothing())
     }
 
     /// As `cli/commands/stop.rs` does it: the stopped resources that are meant are found first.
-    async fn start(&mut self, command: &Command) -> Done {
-        let Some(stack) = &self.stack else { return Done::refused("no stack yet".into()) };
+    async fn start(&mut self, command: &Command) -> StepResult {
+        let Some(stack) = &self.stack else { return StepResult::refused("no stack yet".into()) };
         let world = match self.harness.world_of(stack).await {
             Ok(world) => world,
-            Err(why) => return Done::refused(why),
+            Err(why) => return StepResult::refused(why),
         };
         let comes = stack.startable(&world).into_iter().map(ToString::to_string);
         let meant = |address: &String| {
@@ -257,13 +259,13 @@ impl Player {
         };
         let target: Vec<String> = comes.filter(meant).collect();
         if target.is_empty() {
-            return Done::refused("nothing is stopped".into());
+            return StepResult::refused("nothing is stopped".into());
         }
         self.command(Mode::Apply, StopRequest::Start, &Command { target, ..command.clone() }).await
     }
 
-    async fn command(&mut self, mode: Mode, stop_request: StopRequest, command: &Command) -> Done {
-        let Some(mut stack) = self.stack.take() else { return Done::refused("no stack yet".into()) };
+    async fn command(&mut self, mode: Mode, stop_request: StopRequest, command: &Command) -> StepResult {
+        let Some(mut stack) = self.stack.take() else { return StepResult::refused("no stack yet".into()) };
         let Command { target, exclude, replace, retry_capacity, meanwhile, .. } = command;
         let selection = Selection { targets: target.clone(), excludes: exclude.clone() };
         let flags = Flags {
@@ -274,7 +276,7 @@ impl Player {
             ..Flags::default()
         };
         let done = match self.harness.plan_with(&stack, mode, &flags).await {
-            Err(why) => Done::refused(why),
+            Err(why) => StepResult::refused(why),
             Ok(plan) => {
                 let mut others = Vec::new();
                 if let Some(edit) = meanwhile {
@@ -301,7 +303,7 @@ impl Player {
     async fn meanwhile(&self, edit: &Edit, process: u32) -> Vec<(Plan, Vec<Approval>)> {
         let Some((stack, plan, given)) = self.of_others(edit).await else { return Vec::new() };
         let process = Process::Number(process + 100);
-        let going = Going { process, stack: &stack, plan, moment: None };
+        let going = ApprovedApply { process, stack: &stack, plan, moment: None };
         let ended = self.harness.apply_beside(vec![going]).await;
         ended.into_iter().filter_map(|ended| Some((ended.plan?, given.clone()))).collect()
     }
@@ -316,7 +318,7 @@ impl Player {
     }
 
     /// Applies a plan as far as it is agreed to.
-    async fn agreed(&mut self, stack: &Stack, mut plan: Plan, command: &Command) -> Done {
+    async fn agreed(&mut self, stack: &Stack, mut plan: Plan, command: &Command) -> StepResult {
         let Command { approval, kill, process, within, beside, .. } = command;
         let process = process + self.process;
         let missing = plan.missing_approvals(&[]);
@@ -327,31 +329,34 @@ impl Player {
         };
         let left = plan.missing_approvals(&given);
         if !left.is_empty() {
-            return Done { plan: Some(plan), ..Done::refused(format!("approval required: {left:?}")) };
+            return StepResult {
+                plan: Some(plan),
+                ..StepResult::refused(format!("approval required: {left:?}"))
+            };
         }
         let gate = Arc::<Gate>::default();
         let moment = match (within, kill) {
             (Some(Within { write, done, .. }), _) => {
-                Some(Moment::UnderLock { skip: *write, done: *done, gate: Arc::clone(&gate) })
+                Some(InjectionPoint::UnderLock { skip: *write, done: *done, gate: Arc::clone(&gate) })
             }
             (None, Some(kill)) => {
-                let turn = if kill.after { Turn::DeathAfter } else { Turn::DeathBefore };
-                Some(Moment::Write { skip: kill.write, turn })
+                let turn = if kill.after { Injection::DeathAfter } else { Injection::DeathBefore };
+                Some(InjectionPoint::Write { skip: kill.write, turn })
             }
             (None, None) => None,
         };
         if plan.has_nothing_to_do() {
-            return Done { plan: Some(plan), ..Done::nothing() };
+            return StepResult { plan: Some(plan), ..StepResult::nothing() };
         }
         plan.approved.clone_from(&given);
-        let going = Going { process: Process::Number(process), stack, plan: plan.clone(), moment };
+        let going = ApprovedApply { process: Process::Number(process), stack, plan: plan.clone(), moment };
         let beside = match beside {
             Some(edit) => self.of_others(edit).await,
             None => None,
         };
         let second = beside.as_ref().map(|(stack, plan, _)| {
             let process = Process::Number(process + 200);
-            Going { process, stack, plan: plan.clone(), moment: None }
+            ApprovedApply { process, stack, plan: plan.clone(), moment: None }
         });
         let other = within.as_ref().map(|within| (self.second(), within));
         let applies = self.harness.apply_beside(std::iter::once(going).chain(second).collect());
@@ -376,12 +381,12 @@ impl Player {
         let begun = within.iter().filter(|done| done.is_begun());
         let begun = begun.filter_map(|done| Some((done.plan.clone()?, done.given.clone())));
         let others = others.chain(begun).collect();
-        let Some(Ended { summary, took, refused, plan: again, written, .. }) = ended.pop() else {
-            return Done::nothing();
+        let Some(ApplyResult { summary, took, refused, plan: again, written, .. }) = ended.pop() else {
+            return StepResult::nothing();
         };
         let died = summary.is_none() && refused.is_none();
         self.died |= died;
-        Done {
+        StepResult {
             plan: Some(again.unwrap_or(plan)),
             refused,
             given,
@@ -391,7 +396,7 @@ impl Player {
             written,
             others,
             within,
-            ..Done::nothing()
+            ..StepResult::nothing()
         }
     }
 
@@ -404,14 +409,14 @@ impl Player {
     }
 
     /// As `cli/commands/run.rs` does it.
-    async fn run(&mut self, Run { section, kill, within }: &Run) -> Done {
-        let Some(stack) = &self.stack else { return Done::refused("no stack yet".into()) };
+    async fn run(&mut self, Run { section, kill, within }: &Run) -> StepResult {
+        let Some(stack) = &self.stack else { return StepResult::refused("no stack yet".into()) };
         let meant = stack.resources().iter().filter(|resource| {
             resource.address.section() == section && kinds::of(resource.kind).runs_to_completion
         });
         let meant: Vec<String> = meant.map(|resource| resource.address.to_string()).collect();
         if meant.is_empty() {
-            return Done::refused(format!("`{section}` does not run to completion"));
+            return StepResult::refused(format!("`{section}` does not run to completion"));
         }
         let (target, replace, within) = (meant.clone(), meant, within.clone());
         let command = Command { target, replace, kill: *kill, within, ..Command::default() };
@@ -419,8 +424,8 @@ impl Player {
     }
 
     /// As `cli/commands/when_capacity.rs` does it, but that it does not look at what waits: it sleeps for a while.
-    async fn when_capacity(&mut self, WhenCapacity { asleep, kill }: &WhenCapacity) -> Done {
-        let Some(stack) = &self.stack else { return Done::refused("no stack yet".into()) };
+    async fn when_capacity(&mut self, WhenCapacity { asleep, kill }: &WhenCapacity) -> StepResult {
+        let Some(stack) = &self.stack else { return StepResult::refused("no stack yet".into()) };
         let (agreed, mut asleep, mut kill) = (stack.digest(), asleep.iter(), *kill);
         let (mut written, mut others, mut within) = (Vec::new(), Vec::new(), Vec::new());
         let done = loop {
@@ -444,16 +449,16 @@ impl Player {
             let Some(stack) = &self.stack else { break done };
             self.harness.wait(stack, ASLEEP).await;
             if stack.digest() != agreed {
-                break Done { summary: None, ..Done::refused(EDITED.into()) };
+                break StepResult { summary: None, ..StepResult::refused(EDITED.into()) };
             }
         };
-        Done { written, others, within, ..done }
+        StepResult { written, others, within, ..done }
     }
 
-    async fn scale(&mut self, Scale { address, number, kill, within }: &Scale) -> Done {
-        let Some(stack) = self.stack.take() else { return Done::refused("no stack yet".into()) };
+    async fn scale(&mut self, Scale { address, number, kill, within }: &Scale) -> StepResult {
+        let Some(stack) = self.stack.take() else { return StepResult::refused("no stack yet".into()) };
         let done = match self.harness.scale(&stack, address, *number).await {
-            Err(why) => Done::refused(why),
+            Err(why) => StepResult::refused(why),
             Ok(plan) => {
                 let within = within.clone();
                 self.agreed(&stack, plan, &Command { kill: *kill, within, ..Command::default() }).await
@@ -464,10 +469,10 @@ impl Player {
     }
 
     /// As `cli/commands/adopt.rs` does: the line goes, the plan must be of that section alone.
-    async fn adopt(&mut self, Adopt { section, kill }: &Adopt) -> Done {
+    async fn adopt(&mut self, Adopt { section, kill }: &Adopt) -> StepResult {
         let head = format!("[{section}]\n");
         let Some((start, rest)) = self.file.stack.split_once(&head) else {
-            return Done::refused(format!("no section {section}"));
+            return StepResult::refused(format!("no section {section}"));
         };
         let edit = Edit {
             stack: format!("{start}{head}{}", rest.replacen("manage = false\n", "", 1)),
@@ -475,24 +480,24 @@ impl Player {
         };
         let stack = match self.load(&edit) {
             Ok(stack) => stack,
-            Err(why) => return Done::refused(why),
+            Err(why) => return StepResult::refused(why),
         };
         let selection = Selection { targets: vec![section.clone()], excludes: Vec::new() };
         let flags = Flags { selection, ..Flags::default() };
         let mut plan = match self.harness.plan_with(&stack, Mode::Apply, &flags).await {
             Ok(plan) => plan,
-            Err(why) => return Done::refused(why),
+            Err(why) => return StepResult::refused(why),
         };
         let world = match self.harness.world_of(&stack).await {
             Ok(world) => world,
-            Err(why) => return Done::refused(why),
+            Err(why) => return StepResult::refused(why),
         };
         let approvals = plan.missing_approvals(&[]);
         let agreed = AcceptedChanges { field_changes: true, approvals: &approvals };
         let address = model::address::Address::new(section.as_str());
         let against = adopt::adoption_errors(&plan, &address, &world, agreed, stack.sources());
         if let Some(problem) = against.first() {
-            return Done::refused(problem.message.clone());
+            return StepResult::refused(problem.message.clone());
         }
         adopt::without_waits(&mut plan);
         let done = self.agreed(&stack, plan, &Command { kill: *kill, ..Command::default() }).await;
@@ -503,7 +508,7 @@ impl Player {
     }
 }
 
-impl Done {
+impl StepResult {
     fn nothing() -> Self {
         Self {
             before: Snapshot::default(),
@@ -526,7 +531,7 @@ impl Done {
 }
 
 /// Returns what came of what a second person types while the first is at a gate, and opens it.
-async fn at(gate: &Gate, mut second: Player, within: &Within) -> Vec<Done> {
+async fn at(gate: &Gate, mut second: Player, within: &Within) -> Vec<StepResult> {
     let mut done = Vec::new();
     for step in &within.steps {
         done.push(Box::pin(second.step(step)).await);
@@ -586,7 +591,7 @@ pub fn protected(stack: &Stack) -> impl Iterator<Item = &Resource> {
 /// What the judge says, with the number of the step.
 pub fn play<J>(script: &Script, judge: J) -> Result<(), String>
 where
-    J: AsyncFn(&mut Player, &Step, &Done) -> Result<(), String>,
+    J: AsyncFn(&mut Player, &Step, &StepResult) -> Result<(), String>,
 {
     paused(async {
         let mut player = Player::new();

@@ -49,7 +49,7 @@ pool = "gpu"
 
 /// What stands in the queue.
 #[derive(Clone, Debug, Default)]
-struct Works {
+struct QueuedWork {
     /// A number in the image of each of the two Dask clusters.
     images: [u32; 2],
     workers: [u32; 2],
@@ -98,7 +98,7 @@ impl Event {
     }
 }
 
-impl Works {
+impl QueuedWork {
     fn happens(&mut self, event: Event) {
         match event {
             Event::Image(which) => self.images[which] += 1,
@@ -177,7 +177,7 @@ fn script() -> impl Strategy<Value = Script> {
     let rounds = prop::collection::vec(round, 1..3);
     (any::<bool>(), any::<bool>(), others, rounds).prop_map(|(group, job, others, rounds)| {
         let (group, job) = (group.then_some(0), job.then_some(0));
-        let mut works = Works { workers: [1, 1], group, job, ..Works::default() };
+        let mut works = QueuedWork { workers: [1, 1], group, job, ..QueuedWork::default() };
         let mut steps = vec![Step::Edit(works.render()), Step::Apply(Command::default())];
         steps.extend(others.into_iter().map(Step::Others));
         for (edits, commands) in rounds {
@@ -229,7 +229,7 @@ fn a_queue_that_kueue_calls_inactive_was_never_ready() {
 fn inactive_queue(scale: Scale) {
     paused(async {
         let mut player = Player::on(Harness::at_scale(scale, Options::default()));
-        let mut edit = Works { workers: [1, 1], ..Works::default() }.render();
+        let mut edit = QueuedWork { workers: [1, 1], ..QueuedWork::default() }.render();
         let (head, _) = edit.stack.split_once("\n[dask_cluster.one]").unwrap();
         edit.stack = format!("{head}\n[manifest.q]\nfile = \"q.yaml\"\n");
         edit.files.insert("q.yaml".to_owned(), NO_FLAVOR.to_owned());

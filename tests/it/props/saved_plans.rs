@@ -13,7 +13,7 @@ use super::harness::Flags;
 use super::laws::Tally;
 use super::player::{Player, paused};
 use super::script::Step;
-use super::stacks::{self, Change, Deed, Spec};
+use super::stacks::{self, Change, ExternalChange, Spec};
 
 #[derive(Clone, Debug)]
 struct Case {
@@ -22,7 +22,7 @@ struct Case {
     targets: Option<usize>,
     replaces: Option<usize>,
     destroys: bool,
-    moves: Vec<Deed>,
+    moves: Vec<ExternalChange>,
 }
 
 impl fmt::Display for Case {
@@ -34,7 +34,7 @@ impl fmt::Display for Case {
 }
 
 fn case() -> impl Strategy<Value = Case> {
-    let moves = prop_oneof![stacks::deed(), stacks::harm()];
+    let moves = prop_oneof![stacks::external_change(), stacks::harm()];
     (
         stacks::spec(),
         prop::collection::vec(stacks::change(), 0..4),

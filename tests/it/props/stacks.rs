@@ -86,14 +86,14 @@ pub struct Section {
     /// `protect` of that group.
     pub extra_protect: bool,
     /// Goes by itself.
-    pub passing: Passing,
+    pub passing: Expiry,
     /// Keys of a pool that are GKE's.
     pub keys: Keys,
 }
 
 /// By what a Dask cluster goes by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Passing {
+pub enum Expiry {
     /// It stays.
     Never,
     IdleTimeout,
@@ -141,7 +141,7 @@ pub enum Tweak {
     /// Group, taints, objects.
     Extra,
     /// By what it goes by itself.
-    Passing(Passing),
+    Expiry(Expiry),
     /// A key of a cluster or a pool.
     Gke(usize),
 }
@@ -167,13 +167,13 @@ fn writer() -> impl Strategy<Value = Writer> {
 }
 
 /// Mostly never.
-fn passing() -> impl Strategy<Value = Passing> {
+fn passing() -> impl Strategy<Value = Expiry> {
     prop_oneof![
-        16 => Just(Passing::Never),
-        1 => Just(Passing::IdleTimeout),
-        1 => Just(Passing::Ttl),
-        1 => Just(Passing::IdleStop),
-        1 => Just(Passing::Both),
+        16 => Just(Expiry::Never),
+        1 => Just(Expiry::IdleTimeout),
+        1 => Just(Expiry::Ttl),
+        1 => Just(Expiry::IdleStop),
+        1 => Just(Expiry::Both),
     ]
 }
 
@@ -253,7 +253,7 @@ fn tweak() -> impl Strategy<Value = Tweak> {
         Just(Tweak::Manage),
         Just(Tweak::Labels),
         Just(Tweak::Extra),
-        passing().prop_map(Tweak::Passing),
+        passing().prop_map(Tweak::Expiry),
         (0..64usize).prop_map(Tweak::Gke),
     ]
 }
@@ -459,12 +459,12 @@ impl Spec {
         // So long that nothing of it ends here; others who delete the cluster look the same. What is protected has none.
         let (ttl, stop) = ("ttl = \"365d\"\n", "idle_stop = \"365d\"\n");
         let idle = match section.passing {
-            Passing::Never => String::new(),
-            Passing::IdleTimeout => "idle_timeout = 600\n".to_owned(),
+            Expiry::Never => String::new(),
+            Expiry::IdleTimeout => "idle_timeout = 600\n".to_owned(),
             _ if section.protect => String::new(),
-            Passing::Ttl => ttl.to_owned(),
-            Passing::IdleStop => stop.to_owned(),
-            Passing::Both => format!("{ttl}{stop}"),
+            Expiry::Ttl => ttl.to_owned(),
+            Expiry::IdleStop => stop.to_owned(),
+            Expiry::Both => format!("{ttl}{stop}"),
         };
         let labels = if section.labels { "labels = { team = \"x\" }\n" } else { "" };
         let protect = if section.protect { "protect = true\n" } else { "" };
@@ -494,7 +494,7 @@ impl Section {
             labels: false,
             extra: false,
             extra_protect: false,
-            passing: Passing::Never,
+            passing: Expiry::Never,
             keys: Keys::new(),
         }
     }
@@ -544,7 +544,7 @@ impl Section {
             Tweak::Manage => self.theirs = !self.theirs,
             Tweak::Labels => self.labels = !self.labels,
             Tweak::Extra => self.extra = !self.extra,
-            Tweak::Passing(passing) => self.passing = passing,
+            Tweak::Expiry(passing) => self.passing = passing,
             Tweak::Gke(key) if self.slot == Slot::Pool(2) => {
                 gke_keys::turn(&mut self.keys, gke_keys::POOL, key)
             }
@@ -624,7 +624,7 @@ fn queue(version: &str, namespace: &str, name: &str) -> Value {
 
 /// Something that others do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum ExternalChange {
     /// They make a namespace of their own with an object in it.
     Namespace,
     /// They make an object in one of ours.
@@ -658,35 +658,35 @@ pub enum Deed {
 }
 
 /// Something that others do.
-pub fn deed() -> impl Strategy<Value = Deed> {
+pub fn external_change() -> impl Strategy<Value = ExternalChange> {
     let place = namespace;
     prop_oneof![
-        Just(Deed::Namespace),
-        place().prop_map(Deed::Object),
-        (0..2usize, place()).prop_map(|(which, place)| Deed::Group(which, place)),
-        place().prop_map(Deed::Dask),
-        place().prop_map(Deed::NoDask),
-        Just(Deed::Pool),
-        place().prop_map(Deed::Queue),
-        Just(Deed::Records),
-        Just(Deed::System),
-        Just(Deed::Monitoring),
+        Just(ExternalChange::Namespace),
+        place().prop_map(ExternalChange::Object),
+        (0..2usize, place()).prop_map(|(which, place)| ExternalChange::Group(which, place)),
+        place().prop_map(ExternalChange::Dask),
+        place().prop_map(ExternalChange::NoDask),
+        Just(ExternalChange::Pool),
+        place().prop_map(ExternalChange::Queue),
+        Just(ExternalChange::Records),
+        Just(ExternalChange::System),
+        Just(ExternalChange::Monitoring),
     ]
 }
 
 /// What others or accidents do to what is ours.
-pub fn harm() -> impl Strategy<Value = Deed> {
+pub fn harm() -> impl Strategy<Value = ExternalChange> {
     let place = namespace;
     prop_oneof![
-        (0..2usize, place()).prop_map(|(which, place)| Deed::DeleteOurs(which, place)),
-        place().prop_map(Deed::DeleteJob),
-        Just(Deed::DeleteRecord),
-        Just(Deed::DamageRecord),
-        place().prop_map(Deed::Annotate),
+        (0..2usize, place()).prop_map(|(which, place)| ExternalChange::DeleteOurs(which, place)),
+        place().prop_map(ExternalChange::DeleteJob),
+        Just(ExternalChange::DeleteRecord),
+        Just(ExternalChange::DamageRecord),
+        place().prop_map(ExternalChange::Annotate),
     ]
 }
 
-impl Deed {
+impl ExternalChange {
     /// The requests that it takes.
     pub fn requests(self, spec: &Spec) -> Vec<Others> {
         let record = "/api/v1/namespaces/dask-infra/configmaps/dask-infra-team";

@@ -14,7 +14,7 @@ use super::interrupted_commands::{makes_nothing, stopped_pools};
 use super::laws::{self, Tally};
 use super::player::{Player, paused};
 use super::script::{Approvals, Command, Edit, Others, Step};
-use super::stacks::{Change, POOLS, Passing, Section, Slot, Spec, Tweak, Writer};
+use super::stacks::{Change, Expiry, POOLS, Section, Slot, Spec, Tweak, Writer};
 
 /// Slots that are edited. Each can be stopped.
 const EDITED: [Slot; 3] = [Slot::Pool(1), Slot::Pool(2), Slot::Dask(0)];
@@ -30,7 +30,7 @@ capacity = ["reservation", "spot", "on-demand"]
 
 /// A lack of machines before the stop.
 #[derive(Clone, Debug)]
-enum Lacks {
+enum MachineShortage {
     /// The stack has [`FALLBACK`], and GKE no machines for the first options of it.
     Options(Vec<&'static str>),
     /// There are no machines for the pool `extra`: its creation fails.
@@ -40,7 +40,7 @@ enum Lacks {
 #[derive(Clone, Debug)]
 struct Case {
     spec: Spec,
-    lacks: Option<Lacks>,
+    lacks: Option<MachineShortage>,
     /// False if nothing was applied before the stop.
     begun: bool,
     /// A pool of [`POOLS`] that somebody else has deleted before the stop.
@@ -60,12 +60,13 @@ impl fmt::Display for Case {
 }
 
 /// The lack of machines, whether anything was applied, the deleted pool, and the slot that is stopped alone.
-type Before = (Option<Lacks>, bool, Option<usize>, Option<Slot>);
+type InitialState = (Option<MachineShortage>, bool, Option<usize>, Option<Slot>);
 
 /// The sorts of cases. Pools that run may be created or tried again, and what was never created cannot be stopped.
-fn sorts() -> [(&'static str, BoxedStrategy<Before>); 4] {
+fn sorts() -> [(&'static str, BoxedStrategy<InitialState>); 4] {
     let options = prop::sample::select(vec![vec!["reservation"], vec!["reservation", "spot"]]);
-    let lacks = prop_oneof![1 => options.prop_map(Lacks::Options), 2 => Just(Lacks::Extra)];
+    let lacks =
+        prop_oneof![1 => options.prop_map(MachineShortage::Options), 2 => Just(MachineShortage::Extra)];
     let one = prop::sample::select(&EDITED[..]).prop_map(|slot| (None, true, None, Some(slot)));
     [
         ("one section is stopped", one.boxed()),
@@ -75,7 +76,7 @@ fn sorts() -> [(&'static str, BoxedStrategy<Before>); 4] {
     ]
 }
 
-fn case(before: BoxedStrategy<Before>) -> impl Strategy<Value = Case> {
+fn case(before: BoxedStrategy<InitialState>) -> impl Strategy<Value = Case> {
     (spec(), before).prop_flat_map(|(spec, (lacks, begun, deleted, stopped))| {
         let slots = stopped.map_or(EDITED.to_vec(), |slot| vec![slot]);
         // Other objects, of what is stopped alone or of the Dask cluster.
@@ -118,8 +119,8 @@ fn tweak() -> impl Strategy<Value = Tweak> {
         1 => (1..3u32).prop_map(Tweak::Number),
         1 => prop::sample::select(vec![Writer::File, Writer::Autoscaler]).prop_map(Tweak::Writer),
         2 => Just(Tweak::Labels),
-        1 => prop::sample::select(vec![Passing::Never, Passing::Ttl, Passing::IdleTimeout])
-            .prop_map(Tweak::Passing),
+        1 => prop::sample::select(vec![Expiry::Never, Expiry::Ttl, Expiry::IdleTimeout])
+            .prop_map(Tweak::Expiry),
         1 => (0..64usize).prop_map(Tweak::Gke),
     ]
 }
@@ -127,7 +128,7 @@ fn tweak() -> impl Strategy<Value = Tweak> {
 impl Case {
     fn file(&self, spec: &Spec) -> Edit {
         let mut edit = spec.render();
-        if matches!(self.lacks, Some(Lacks::Options(_))) {
+        if matches!(self.lacks, Some(MachineShortage::Options(_))) {
             edit.stack += FALLBACK;
         }
         edit
@@ -138,13 +139,13 @@ impl Case {
         let mut player = Player::new();
         let stockouts = match &self.lacks {
             None => Vec::new(),
-            Some(Lacks::Options(ways)) => {
+            Some(MachineShortage::Options(ways)) => {
                 let of = |way: &&str| Stockout { way: Some((*way).to_owned()), ..Stockout::forever("more") };
                 ways.iter().map(of).collect()
             }
-            Some(Lacks::Extra) => vec![Stockout::forever("extra")],
+            Some(MachineShortage::Extra) => vec![Stockout::forever("extra")],
         };
-        if matches!(self.lacks, Some(Lacks::Extra)) {
+        if matches!(self.lacks, Some(MachineShortage::Extra)) {
             // A pool that is created with its cluster would take that along.
             let mut first = self.spec.clone();
             first.edit(&Change::Remove(Slot::Pool(2)));
@@ -214,7 +215,7 @@ impl Case {
             laws::honest(&player, &step, &done)?;
             laws::as_wished(&player, &step, &done)?;
         }
-        if let Some(Lacks::Extra) = self.lacks {
+        if let Some(MachineShortage::Extra) = self.lacks {
             return Ok(());
         }
         match player.harness.plan(player.stack.as_ref().unwrap(), Mode::Apply).await {

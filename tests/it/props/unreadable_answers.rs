@@ -66,7 +66,7 @@ const FAULTS: [Fault; 14] = [
 
 /// Which answers are struck.
 #[derive(Clone, Debug)]
-enum Struck {
+enum FaultedAnswers {
     /// Some of those that are asked for, by number.
     Some(Vec<(usize, Fault)>),
     /// All of one API, or both.
@@ -78,7 +78,7 @@ enum Struck {
 struct Case {
     script: Script,
     destroy: bool,
-    sights: Vec<Struck>,
+    sights: Vec<FaultedAnswers>,
 }
 
 impl fmt::Display for Case {
@@ -88,18 +88,18 @@ impl fmt::Display for Case {
     }
 }
 
-fn struck() -> impl Strategy<Value = Struck> {
+fn struck() -> impl Strategy<Value = FaultedAnswers> {
     let one = || (0..64usize, select(&FAULTS[..]));
     prop_oneof![
-        3 => one().prop_map(|one| Struck::Some(vec![one])),
-        3 => prop::collection::vec(one(), 2..12).prop_map(Struck::Some),
-        2 => (prop::option::of(any::<bool>()), select(&FAULTS[..])).prop_map(|(api, fault)| Struck::All(api, fault)),
+        3 => one().prop_map(|one| FaultedAnswers::Some(vec![one])),
+        3 => prop::collection::vec(one(), 2..12).prop_map(FaultedAnswers::Some),
+        2 => (prop::option::of(any::<bool>()), select(&FAULTS[..])).prop_map(|(api, fault)| FaultedAnswers::All(api, fault)),
     ]
 }
 
 fn case() -> impl Strategy<Value = Case> {
     let edits = prop::collection::vec(stacks::change(), 0..3);
-    let deeds = prop::collection::vec(stacks::deed(), 0..3);
+    let deeds = prop::collection::vec(stacks::external_change(), 0..3);
     let sights = prop::collection::vec(struck(), 24);
     (stacks::spec(), proptest::bool::weighted(0.85), deeds, edits, any::<bool>(), sights).prop_map(
         |(spec, applied, deeds, edits, destroy, sights)| Case {
@@ -110,7 +110,7 @@ fn case() -> impl Strategy<Value = Case> {
     )
 }
 
-fn before(mut spec: Spec, applied: bool, deeds: &[stacks::Deed], edits: &[Change]) -> Script {
+fn before(mut spec: Spec, applied: bool, deeds: &[stacks::ExternalChange], edits: &[Change]) -> Script {
     let mut steps: Vec<Step> = stacks::platform(&spec).into_iter().map(Step::Others).collect();
     steps.push(Step::Edit(spec.render()));
     if applied {
@@ -124,17 +124,17 @@ fn before(mut spec: Spec, applied: bool, deeds: &[stacks::Deed], edits: &[Change
 
 /// Stands before the APIs: notes what is asked, and strikes.
 #[derive(Clone, Default)]
-struct Eyes {
+struct FaultyApi {
     asked: Arc<Mutex<Vec<String>>>,
     by_target: Arc<BTreeMap<String, Fault>>,
     all: Option<(Option<bool>, Fault)>,
 }
 
-impl Eyes {
-    fn of(asked: &[String], struck: &Struck) -> Self {
+impl FaultyApi {
+    fn of(asked: &[String], struck: &FaultedAnswers) -> Self {
         match struck {
-            Struck::All(api, fault) => Self { all: Some((*api, *fault)), ..Self::default() },
-            Struck::Some(some) => {
+            FaultedAnswers::All(api, fault) => Self { all: Some((*api, *fault)), ..Self::default() },
+            FaultedAnswers::Some(some) => {
                 let named = some.iter().map(|(at, fault)| (asked[at % asked.len()].clone(), *fault));
                 Self { by_target: Arc::new(named.collect()), ..Self::default() }
             }
@@ -267,14 +267,14 @@ async fn holds(case: &Case, tally: &Mutex<BTreeMap<&'static str, u32>>) -> Resul
     let mode = if case.destroy { Mode::Destroy } else { Mode::Apply };
     let flags = Flags::default();
     let count = |what| *tally.lock().unwrap().entry(what).or_default() += 1;
-    let eyes = Eyes::default();
+    let eyes = FaultyApi::default();
     let Ok(whole) = player.harness.plan_through(&stack, mode, &flags, &eyes.layer()).await else {
         count("no plan with whole sight");
         return Ok(());
     };
     let asked = eyes.asked.lock().unwrap().clone();
     for struck in &case.sights {
-        let eyes = Eyes::of(&asked, struck);
+        let eyes = FaultyApi::of(&asked, struck);
         match player.harness.plan_through(&stack, mode, &flags, &eyes.layer()).await {
             Err(_) => count("an error"),
             Ok(less) => count(no_more(&whole, &less).map_err(|why| format!("{struck:?}: {why}"))?),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::cases::check;
 use super::laws::{self, Tally};
-use super::player::{Done, Player, play};
+use super::player::{Player, StepResult, play};
 use super::script::{Command, Edit, Script, Step};
 
 const NAMES: [&str; 3] = ["v1alpha1", "v1beta1", "v1"];
@@ -88,7 +88,7 @@ fn script() -> impl Strategy<Value = Script> {
 
 /// # Errors
 /// The object that is another one now.
-fn stays_the_same(player: &Player, done: &Done) -> Result<(), String> {
+fn stays_the_same(player: &Player, done: &StepResult) -> Result<(), String> {
     let wanted = player.file.files.get("app.yaml").map(String::as_str).unwrap_or_default();
     let asked = |name: &str| wanted.contains(&format!("\"name\":\"{name}\""));
     let mut gone = done.before.gone(&done.after);

@@ -18,18 +18,22 @@ fn program(dir: &Path, line: &str) -> Command {
     command
 }
 
-struct Ran {
+struct ProgramOutput {
     code: i32,
     data: String,
     talk: String,
 }
 
-fn ran(output: Output) -> Ran {
+fn ran(output: Output) -> ProgramOutput {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    Ran { code: output.status.code().unwrap_or(-1), data: text(output.stdout), talk: text(output.stderr) }
+    ProgramOutput {
+        code: output.status.code().unwrap_or(-1),
+        data: text(output.stdout),
+        talk: text(output.stderr),
+    }
 }
 
-fn run(dir: &Path, line: &str) -> Ran {
+fn run(dir: &Path, line: &str) -> ProgramOutput {
     ran(program(dir, line).output().unwrap())
 }
 
@@ -40,13 +44,13 @@ fn empty() -> tempfile::TempDir {
 #[test]
 fn help_says_what_to_type_and_how_it_ends() {
     let dir = empty();
-    let Ran { code, data, talk } = run(dir.path(), "--help");
+    let ProgramOutput { code, data, talk } = run(dir.path(), "--help");
     assert_eq!((code, talk.as_str()), (0, ""));
     for line in ["--sandbox apply", "  0  done, or nothing to do", "143  terminated", "DASK_INFRA_SANDBOX"] {
         assert!(data.contains(line), "{line} is missing in\n{data}");
     }
     for command in ["validate", "plan", "apply", "destroy", "show", "schema", "sandbox", "version"] {
-        let Ran { code, data, .. } = run(dir.path(), &format!("{command} --help"));
+        let ProgramOutput { code, data, .. } = run(dir.path(), &format!("{command} --help"));
         assert_eq!(code, 0, "{command}");
         assert!(data.contains("Usage: dask-infra"), "{data}");
     }
@@ -56,7 +60,7 @@ fn help_says_what_to_type_and_how_it_ends() {
 fn wrong_usage_is_an_error_and_not_a_change() {
     let dir = empty();
     for line in ["", "plan --nope", "frobnicate", "plan --offline --out x", "plan --allow frobnicate:x"] {
-        let Ran { code, data, talk } = run(dir.path(), line);
+        let ProgramOutput { code, data, talk } = run(dir.path(), line);
         assert_eq!((code, data.as_str()), (1, ""), "{line}");
         assert!(talk.contains("Usage: dask-infra") || talk.contains("--help"), "{line}: {talk}");
     }
@@ -65,7 +69,7 @@ fn wrong_usage_is_an_error_and_not_a_change() {
 #[test]
 fn version_and_schema_are_data() {
     let dir = empty();
-    let Ran { code, data, talk } = run(dir.path(), "version");
+    let ProgramOutput { code, data, talk } = run(dir.path(), "version");
     assert_eq!((code, data, talk), (0, format!("dask-infra {}\n", env!("CARGO_PKG_VERSION")), String::new()));
     let version: Value = serde_json::from_str(&run(dir.path(), "version --json").data).unwrap();
     assert_eq!(version["dask-infra"], env!("CARGO_PKG_VERSION"));
@@ -76,10 +80,10 @@ fn version_and_schema_are_data() {
 #[test]
 fn mistakes_in_the_stack_go_to_stderr_or_into_the_lines() {
     let dir = empty();
-    let Ran { code, data, talk } = run(dir.path(), "validate");
+    let ProgramOutput { code, data, talk } = run(dir.path(), "validate");
     assert_eq!((code, data.as_str()), (1, ""));
     assert!(talk.contains("DI0001"), "{talk}");
-    let Ran { code, data, talk } = run(dir.path(), "plan --json");
+    let ProgramOutput { code, data, talk } = run(dir.path(), "plan --json");
     assert_eq!((code, talk.as_str()), (1, ""));
     let kinds: Vec<Value> = data.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(kinds[0]["type"], "version");
@@ -89,7 +93,7 @@ fn mistakes_in_the_stack_go_to_stderr_or_into_the_lines() {
 #[test]
 fn an_offline_plan_needs_nothing_and_counts_everything() {
     let dir = empty();
-    let Ran { code, data, talk } =
+    let ProgramOutput { code, data, talk } =
         ran(program(dir.path(), &format!("--stack {STACK} plan --offline --detailed-exitcode"))
             .env("GOOGLE_CLOUD_PROJECT", "demo")
             .output()
@@ -111,20 +115,21 @@ fn an_offline_plan_needs_nothing_and_counts_everything() {
 
 #[test]
 fn validate_says_that_it_is_valid() {
-    let Ran { code, data, talk } = run(empty().path(), &format!("--stack {STACK} --sandbox validate"));
+    let ProgramOutput { code, data, talk } =
+        run(empty().path(), &format!("--stack {STACK} --sandbox validate"));
     assert_eq!((code, data.as_str()), (0, "Success! The stack is valid.\n"), "{talk}");
 }
 
 #[test]
 fn without_a_terminal_approval_is_refused_at_once() {
     let dir = empty();
-    let Ran { code, data, talk } = run(dir.path(), &format!("--stack {STACK} --sandbox=box apply"));
+    let ProgramOutput { code, data, talk } = run(dir.path(), &format!("--stack {STACK} --sandbox=box apply"));
     assert_eq!(code, 3, "{talk}");
     assert!(
         data.starts_with("Plan for stack rapids on sandbox-project / us-central1-c / rapids-gpu — SIMULATED")
     );
     assert!(talk.contains("DI0306") && talk.contains("--auto-approve"), "{talk}");
-    let Ran { code, data, .. } = run(dir.path(), &format!("--stack {STACK} --sandbox=box destroy"));
+    let ProgramOutput { code, data, .. } = run(dir.path(), &format!("--stack {STACK} --sandbox=box destroy"));
     assert_eq!(code, 0, "there is nothing to destroy");
     assert!(data.contains("No changes. Nothing to destroy."), "{data}");
 }

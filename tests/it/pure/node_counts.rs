@@ -24,7 +24,7 @@ const LETTERS: [&str; 4] = ["a", "b", "c", "f"];
 
 /// What the file asks for.
 #[derive(Clone, Copy, Debug)]
-enum Wish {
+enum NodeCount {
     Fixed(u64),
     Between(u64, u64),
 }
@@ -36,7 +36,7 @@ struct Case {
     cluster_zones: Vec<&'static str>,
     /// `zones` of `[node_pool.gpu]`.
     pool_zones: Vec<&'static str>,
-    wish: Wish,
+    wish: NodeCount,
     live_cluster: Vec<&'static str>,
     /// The pool's zones and the nodes in each; `None` when it is to be made.
     live_pool: Option<(Vec<&'static str>, u64)>,
@@ -66,8 +66,8 @@ impl fmt::Display for Case {
             zones => format!("zones = {}\n", json!(listed(zones))),
         };
         let nodes = match self.wish {
-            Wish::Fixed(nodes) => nodes.to_string(),
-            Wish::Between(min, max) => format!("{{ min = {min}, max = {max} }}"),
+            NodeCount::Fixed(nodes) => nodes.to_string(),
+            NodeCount::Between(min, max) => format!("{{ min = {min}, max = {max} }}"),
         };
         write!(
             f,
@@ -83,8 +83,8 @@ fn drawn() -> impl Strategy<Value = Case> {
     let some = || subsequence(LETTERS.to_vec(), 1..=4);
     let with_a = || subsequence(vec!["b", "c", "f"], 0..=3).prop_map(|rest| [vec!["a"], rest].concat());
     let wish = prop_oneof![
-        4 => (0_u64..=24).prop_map(Wish::Fixed),
-        1 => (0_u64..=6, 0_u64..=6).prop_map(|(min, more)| Wish::Between(min, (min + more).max(1))),
+        4 => (0_u64..=24).prop_map(NodeCount::Fixed),
+        1 => (0_u64..=6, 0_u64..=6).prop_map(|(min, more)| NodeCount::Between(min, (min + more).max(1))),
     ];
     let live_pool = prop_oneof![
         1 => Just(None),
@@ -285,7 +285,7 @@ fn holds(case: &Case) -> Result<(), String> {
     let plan = match plan {
         Ok(plan) => plan,
         Err(why) => {
-            let divides = matches!(case.wish, Wish::Fixed(nodes) if nodes % number != 0);
+            let divides = matches!(case.wish, NodeCount::Fixed(nodes) if nodes % number != 0);
             let right = divides && why.contains("DI0209");
             return if right { Ok(()) } else { Err(format!("refused: {why}")) };
         }
@@ -307,14 +307,14 @@ fn holds(case: &Case) -> Result<(), String> {
         return tell(format!("the pool lies in {lies:?}, not in {zones_after:?}"));
     }
     match case.wish {
-        Wish::Fixed(nodes) if gke.nodes() != nodes => {
+        NodeCount::Fixed(nodes) if gke.nodes() != nodes => {
             return tell(format!("{} nodes, not {nodes}", gke.nodes()));
         }
         // As many of the minimum as all zones can have: so never more than the maximum.
-        Wish::Between(min, _) if case.live_pool.is_none() && gke.nodes() != min - min % number => {
+        NodeCount::Between(min, _) if case.live_pool.is_none() && gke.nodes() != min - min % number => {
             return tell(format!("{} nodes, not {}", gke.nodes(), min - min % number));
         }
-        Wish::Fixed(_) | Wish::Between(..) => {}
+        NodeCount::Fixed(_) | NodeCount::Between(..) => {}
     }
     let set = (!case.pool_zones.is_empty()).then(|| json!(zones_after));
     let again = planned(&lowered, &loaded.sources, &gke.world(&lowered, set.as_ref()), case.only_pool)?;

@@ -233,7 +233,7 @@ impl Model {
 }
 
 /// How an apply ended.
-pub struct Ended {
+pub struct RunResult {
     done: BTreeSet<usize>,
     failed: BTreeSet<usize>,
     /// In the order in which they began.
@@ -241,9 +241,9 @@ pub struct Ended {
 }
 
 /// Runs a plan in the order of apply, each change at once.
-pub fn run(plan: &Plan, mut does: impl FnMut(usize) -> bool) -> Ended {
+pub fn run(plan: &Plan, mut does: impl FnMut(usize) -> bool) -> RunResult {
     let mut scheduler = ChangeScheduler::new(&plan.changes, &plan.barriers, 64);
-    let mut ended = Ended { done: BTreeSet::new(), failed: BTreeSet::new(), order: Vec::new() };
+    let mut ended = RunResult { done: BTreeSet::new(), failed: BTreeSet::new(), order: Vec::new() };
     loop {
         let started = scheduler.start();
         let Some(_) = started.first() else { break };
@@ -261,7 +261,7 @@ pub fn run(plan: &Plan, mut does: impl FnMut(usize) -> bool) -> Ended {
     ended
 }
 
-fn applied(plan: &Plan, model: &mut Model, failing: &BTreeSet<usize>) -> Ended {
+fn applied(plan: &Plan, model: &mut Model, failing: &BTreeSet<usize>) -> RunResult {
     let ended = run(plan, |place| !failing.contains(&place) && model.does(&plan.changes[place]));
     // What an apply writes down of what it did.
     let inventory = model.wish.record.as_ref().unwrap().inventory.clone();

@@ -132,7 +132,7 @@ impl ControlPlane {
         start_api_server(&mut processes, etcd, secure, (proxy.as_ref(), audit.as_deref()));
         let access = access(&mut processes, secure, token, begun).await?;
         let client = Client::new(&access);
-        until(&mut processes, begun, "the API server is not ready", async || {
+        wait_until(&mut processes, begun, "the API server is not ready", async || {
             client.try_get("/readyz").await.is_ok_and(|(status, _)| status == 200)
         })
         .await?;
@@ -145,7 +145,7 @@ impl ControlPlane {
             start_kwok(&mut processes, &access, kubelet_port, CudaCheck::Passes, &[]);
         }
         // The controller-manager makes it; pods need it.
-        until(&mut processes, begun, "no default service account", async || {
+        wait_until(&mut processes, begun, "no default service account", async || {
             let account = client.try_get("/api/v1/namespaces/default/serviceaccounts/default").await;
             account.is_ok_and(|(status, _)| status == 200)
         })
@@ -229,7 +229,7 @@ impl ControlPlane {
 }
 
 /// Waits for `done`, no longer than [`PATIENCE`] since `begun`, and not for a process that has ended.
-async fn until(
+async fn wait_until(
     processes: &mut ProcessGroup,
     begun: Instant,
     what: &str,
@@ -249,7 +249,7 @@ async fn until(
 
 async fn kwok_listens(processes: &mut ProcessGroup, port: u16, begun: Instant) -> Result<(), String> {
     let address = ("127.0.0.1", port);
-    until(processes, begun, "KWOK does not listen", async || {
+    wait_until(processes, begun, "KWOK does not listen", async || {
         tokio::net::TcpStream::connect(address).await.is_ok()
     })
     .await
@@ -361,7 +361,7 @@ async fn access(
     begun: Instant,
 ) -> Result<Access, String> {
     let path = processes.folder().join("certs/apiserver.crt");
-    until(processes, begun, "the API server has no certificate", async || {
+    wait_until(processes, begun, "the API server has no certificate", async || {
         fs::read_to_string(&path).is_ok_and(|pem| pem.ends_with("-----END CERTIFICATE-----\n"))
     })
     .await?;

@@ -36,7 +36,8 @@ impl Dask {
         command.env("DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES", routes);
         processes.start("dask scheduler", &mut command);
         let mut dask = Dask { comm, dashboard, processes };
-        dask.until("the scheduler does not answer", async |dask| dask.ask("health").await.is_some()).await;
+        dask.wait_until("the scheduler does not answer", async |dask| dask.ask("health").await.is_some())
+            .await;
         dask
     }
 
@@ -61,7 +62,7 @@ impl Dask {
             self.processes.start(*name, &mut command);
         }
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-        self.until("workers are missing", async |dask| {
+        self.wait_until("workers are missing", async |dask| {
             let known = dask.workers().await;
             names.iter().all(|name| known.contains(name))
         })
@@ -77,7 +78,7 @@ impl Dask {
         command.args(["-c", script, &self.address()]).arg(done);
         command.env("HOME", self.processes.folder());
         self.processes.start("client", &mut command);
-        self.until("no task runs", async |dask| {
+        self.wait_until("no task runs", async |dask| {
             let counts = dask.ask("json/counts.json").await.unwrap_or_default();
             serde_json::from_str::<Value>(&counts).unwrap_or_default()["processing"] == 1
         })
@@ -109,7 +110,7 @@ impl Dask {
         answer.error_for_status().ok()?.text().await.ok()
     }
 
-    async fn until(&mut self, what: &str, done: impl AsyncFn(&Dask) -> bool) {
+    async fn wait_until(&mut self, what: &str, done: impl AsyncFn(&Dask) -> bool) {
         let begun = Instant::now();
         while !done(self).await {
             // A worker that was retired ends well.

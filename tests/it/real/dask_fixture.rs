@@ -4,7 +4,7 @@ use serde_json::json;
 use tokio::task::block_in_place;
 
 use super::{Client, ControlPlane, CudaCheck, Dask, Operator};
-use crate::served::{Said, User};
+use crate::sandbox_server::{CommandOutput, User};
 
 /// A control plane with one node, the real operator, a scheduler behind every scheduler's pod, and a user.
 pub struct DaskFixture {
@@ -46,7 +46,7 @@ impl DaskFixture {
     }
 
     /// Runs the program.
-    pub fn run(&self, words: &[&str]) -> Said {
+    pub fn run(&self, words: &[&str]) -> CommandOutput {
         block_in_place(|| self.user.run(words))
     }
 

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use super::parts::SLURMCTLD;
 use super::process_group::{ProcessGroup, free_ports};
-use crate::served::until;
+use crate::sandbox_server::wait_until;
 
 /// Nodes that the machine pretends to be, and CPUs of each: more than it has.
 const NODES: usize = 4;
@@ -70,13 +70,13 @@ impl Cluster {
         }
         processes.start("munged", &mut munged);
         let socket = processes.folder().join("munge.sock");
-        until("munge answers", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
+        wait_until("munge answers", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
         let mut cluster = Self { processes, has_controller: false };
         cluster.start_controller();
         for node in 1..=NODES {
             cluster.start_node(node);
         }
-        until("all nodes are idle", || {
+        wait_until("all nodes are idle", || {
             cluster
                 .says("sinfo", &["-h", "-N", "-p", "cpu", "-o", "%T"])
                 .lines()
@@ -101,7 +101,7 @@ impl Cluster {
     /// As a controller ends that an administrator shuts down: one that is killed forgets jobs that it started a moment before, and later ends them.
     pub fn end_controller(&mut self) {
         self.processes.signal("slurmctld", "TERM");
-        until("the controller ends", || {
+        wait_until("the controller ends", || {
             self.processes.take_ended().iter().any(|(name, _)| name == "slurmctld")
         });
         self.has_controller = false;

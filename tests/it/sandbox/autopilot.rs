@@ -4,11 +4,11 @@
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
-use crate::served::{Served, User, until};
+use crate::sandbox_server::{SandboxServer, User, wait_until};
 
 const GPU: &str = "cloud.google.com/gke-accelerator";
 
-fn gpu_nodes(served: &Served) -> Vec<Value> {
+fn gpu_nodes(served: &SandboxServer) -> Vec<Value> {
     let nodes = served.get("/api/v1/nodes");
     let with = |node: &&Value| !node["metadata"]["labels"][GPU].is_null();
     nodes["items"].as_array().into_iter().flatten().filter(with).cloned().collect()
@@ -16,7 +16,7 @@ fn gpu_nodes(served: &Served) -> Vec<Value> {
 
 #[test]
 fn nodes_come_with_pods_and_go_with_them() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::with_stack("autopilot", Some(&served.gke));
     let said = user.run(&["apply", "--auto-approve"]).expect(0);
     said.says("at least $0.10/h").says("price unknown: Pods").says("DI0366");
@@ -28,7 +28,7 @@ fn nodes_come_with_pods_and_go_with_them() {
     }
 
     user.run(&["scale", "dask_cluster.rapids", "1", "--auto-approve", "--write"]).expect(0);
-    until("the node of the worker that left is gone", || gpu_nodes(&served).len() == 1);
+    wait_until("the node of the worker that left is gone", || gpu_nodes(&served).len() == 1);
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
     user.run(&["status"]).expect(0).says("workers: 1 desired");
 
@@ -51,7 +51,7 @@ fn nodes_come_with_pods_and_go_with_them() {
 
 #[test]
 fn an_imported_cluster_is_used_and_adopted() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::empty_at(&served.gke);
     let stack = "[stack]\nname = \"s\"\n[gke]\nproject = \"demo\"\nlocation = \"us-central1\"\n[cluster]\nname = \"c\"\n\
                  autopilot = true\n[namespace.team]\n";
@@ -112,7 +112,7 @@ worker = { replicas = 2, accelerator = "nvidia-l4", gpus = 1, cpu = "1" }
 
 #[test]
 fn pools_are_made_for_pods_within_the_limits_and_go_with_them() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::at(&served, format!("{PROVISIONED}{DASK}"));
     user.run(&["apply", "--auto-approve"]).expect(0);
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
@@ -137,14 +137,14 @@ fn pools_are_made_for_pods_within_the_limits_and_go_with_them() {
     // A third one would be more than the limit: somebody asks for it all the same.
     let group = "/apis/kubernetes.dask.org/v1/namespaces/default/daskworkergroups/d-default";
     assert_eq!(served.merge(group, &json!({ "spec": { "worker": { "replicas": 3 } } })).0, 200);
-    until("the third worker has no node", || {
+    wait_until("the third worker has no node", || {
         let pods = served.get("/api/v1/namespaces/default/pods");
         let waits = |pod: &Value| pod["status"]["conditions"][0]["reason"] == "Unschedulable";
         pods["items"].as_array().into_iter().flatten().filter(|pod| waits(pod)).count() == 1
     });
     // Twenty minutes of the service: more than a machine takes to be there.
     let later = served.sandbox.now() + SignedDuration::from_secs(1);
-    until("a machine would have been there", || {
+    wait_until("a machine would have been there", || {
         assert_eq!(gpu_nodes(&served).len(), 2);
         served.sandbox.now() > later
     });
@@ -156,7 +156,7 @@ fn pools_are_made_for_pods_within_the_limits_and_go_with_them() {
 
     user.edit(&DASK.replace("replicas = 2", "replicas = 3"), "");
     user.run(&["apply", "--auto-approve", "--allow", "delete:dask_cluster.d"]).expect(0);
-    until("nodes without work are gone", || gpu_nodes(&served).is_empty());
+    wait_until("nodes without work are gone", || gpu_nodes(&served).is_empty());
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
     user.run(&["destroy", "--auto-approve"]).expect(0);
     assert!(served.sandbox.clusters().is_empty(), "a cluster is left");
@@ -164,7 +164,7 @@ fn pools_are_made_for_pods_within_the_limits_and_go_with_them() {
 
 #[test]
 fn a_request_without_a_pool_gets_one_of_its_own() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::empty_at(&served.gke);
     let work = r#"
 [job.train]
@@ -182,7 +182,7 @@ job = "train"
     user.run(&["apply", "--auto-approve"]).expect(0).says("provisioning_request.train");
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
     user.run(&["status"]).expect(0).says("2 of 2 runs finished");
-    until("nodes whose work has ended are gone", || gpu_nodes(&served).is_empty());
+    wait_until("nodes whose work has ended are gone", || gpu_nodes(&served).is_empty());
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
     user.run(&["destroy", "--auto-approve"]).expect(0);
     assert!(served.sandbox.clusters().is_empty(), "a cluster is left");

@@ -17,11 +17,11 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tower::ServiceExt as _;
 
-use crate::served::{Served, User};
+use crate::sandbox_server::{SandboxServer, User};
 
 /// What stands between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Failure {
     /// Nothing.
     Open,
     /// A sign-in page, with the status of a success.
@@ -31,16 +31,16 @@ enum Way {
 }
 
 /// GKE and its cluster behind sockets of ours.
-struct Front {
+struct FaultyProxy {
     gke: String,
-    way: Arc<Mutex<Way>>,
+    way: Arc<Mutex<Failure>>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-impl Front {
+impl FaultyProxy {
     fn of(sandbox: &Sandbox) -> Self {
-        let way = Arc::new(Mutex::new(Way::Open));
+        let way = Arc::new(Mutex::new(Failure::Open));
         let (stop, stopped) = oneshot::channel::<()>();
         let (ready, bound) = std::sync::mpsc::channel();
         let (sandbox, passing) = (sandbox.clone(), Arc::clone(&way));
@@ -63,12 +63,12 @@ impl Front {
         Self { gke: format!("http://{address}"), way, stop: Some(stop), thread: Some(thread) }
     }
 
-    fn is(&self, way: Way) {
+    fn is(&self, way: Failure) {
         *self.way.lock().unwrap() = way;
     }
 }
 
-impl Drop for Front {
+impl Drop for FaultyProxy {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
@@ -143,11 +143,11 @@ async fn accept(
     listener: TcpListener,
     tls: tokio_rustls::TlsAcceptor,
     sandbox: Sandbox,
-    way: Arc<Mutex<Way>>,
+    way: Arc<Mutex<Failure>>,
 ) {
     loop {
         let Ok((stream, _)) = listener.accept().await else { continue };
-        if *way.lock().unwrap() == Way::Cut {
+        if *way.lock().unwrap() == Failure::Cut {
             continue;
         }
         let (tls, sandbox, way) = (tls.clone(), sandbox.clone(), Arc::clone(&way));
@@ -155,7 +155,7 @@ async fn accept(
             let (cluster, now) = (sandbox.clusters().pop(), *way.lock().unwrap());
             let router = cluster.map(|cluster| sandbox.kubernetes_router(&cluster));
             async move {
-                match router.filter(|_| now == Way::Open) {
+                match router.filter(|_| now == Failure::Open) {
                     Some(router) => router.oneshot(request).await.unwrap_or_else(|never| match never {}),
                     None => ([(header::CONTENT_TYPE, "text/html")], "<html>Sign in</html>").into_response(),
                 }
@@ -176,9 +176,9 @@ const OURS: &str = "/api/v1/namespaces/default/configmaps/a";
 const THEIRS: &str = "/apis/apps/v1/namespaces/default/deployments/theirs";
 
 /// Applied through the front, with a Deployment of others in the cluster.
-fn applied() -> (Served, Front, User) {
-    let served = Served::fast();
-    let front = Front::of(&served.sandbox);
+fn applied() -> (SandboxServer, FaultyProxy, User) {
+    let served = SandboxServer::fast();
+    let front = FaultyProxy::of(&served.sandbox);
     let user = User::empty_at(&front.gke);
     let config =
         "apiVersion: v1\nkind: ConfigMap\nmetadata: { name: a, namespace: default }\ndata: { k: v }\n";
@@ -202,7 +202,7 @@ fn behind_a_page_that_says_200_nothing_is_done_and_nothing_is_said_to_be_done() 
     let before = (uid(OURS), uid(THEIRS));
     assert!(before.0.is_string() && before.1.is_string());
     user.edit("e2-standard-4\"\n", "e2-standard-4\"\nlabels = { a = \"b\" }\n");
-    front.is(Way::Page);
+    front.is(Failure::Page);
     for words in [
         &["destroy", "--auto-approve"][..],
         &["destroy", "--auto-approve", "--allow", "delete:others.default"],
@@ -226,7 +226,7 @@ fn behind_a_page_that_says_200_nothing_is_done_and_nothing_is_said_to_be_done() 
     assert_eq!(served.sandbox.clusters().len(), 1);
     assert_eq!((uid(OURS), uid(THEIRS)), before);
     // With the way open it is as ever: what others have needs approval of its own.
-    front.is(Way::Open);
+    front.is(Failure::Open);
     user.run(&["destroy", "--auto-approve"]).expect(3).says("delete:others.default");
     user.run(&["destroy", "--auto-approve", "--allow", "delete:others.default"]).expect(0);
     assert!(served.sandbox.clusters().is_empty());
@@ -235,7 +235,7 @@ fn behind_a_page_that_says_200_nothing_is_done_and_nothing_is_said_to_be_done() 
 #[test]
 fn a_cluster_that_nobody_can_reach_goes_with_an_approval_that_says_so() {
     let (served, front, user) = applied();
-    front.is(Way::Cut);
+    front.is(Failure::Cut);
     for words in [
         &["destroy", "--auto-approve"][..],
         &["plan", "--destroy"],

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::props::harness::{Harness, Stack};
 use crate::props::player::paused;
-use crate::served::{FAST, Served, User};
+use crate::sandbox_server::{FAST, SandboxServer, User};
 
 const ZONES: [&str; 3] = ["us-central1-a", "us-central1-b", "us-central1-c"];
 const WAYS: [&str; 3] = ["reservation", "on-demand", "spot"];
@@ -38,11 +38,11 @@ fn out(way: &str, zone: &str) -> Stockout {
     Stockout { way: Some(way.to_owned()), zone: Some(zone.to_owned()), ..Stockout::forever("gpu") }
 }
 
-fn served(stockouts: Vec<Stockout>) -> Served {
-    Served::with(Options { scale: FAST, stockouts, ..Options::default() })
+fn served(stockouts: Vec<Stockout>) -> SandboxServer {
+    SandboxServer::with(Options { scale: FAST, stockouts, ..Options::default() })
 }
 
-fn pools(served: &Served) -> Vec<Value> {
+fn pools(served: &SandboxServer) -> Vec<Value> {
     pools_in(&served.sandbox)
 }
 
@@ -52,7 +52,7 @@ fn pools_in(sandbox: &Sandbox) -> Vec<Value> {
 }
 
 /// The way and the zone of the one pool `gpu`.
-fn had(served: &Served) -> Option<(&'static str, Value)> {
+fn had(served: &SandboxServer) -> Option<(&'static str, Value)> {
     had_in(&served.sandbox)
 }
 
@@ -85,7 +85,7 @@ fn chance(word: &str) -> u64 {
 }
 
 /// A drawn ladder, and which of its ways have machines.
-struct Drawn {
+struct GeneratedLadder {
     ways: Vec<&'static str>,
     zones: &'static [&'static str],
     stockouts: Vec<Stockout>,
@@ -93,7 +93,7 @@ struct Drawn {
     end: Option<(&'static str, Value)>,
 }
 
-impl Drawn {
+impl GeneratedLadder {
     fn number(number: u32) -> Self {
         let draw = |word: &str, of: u64| chance(&format!("{number} {word}")) % of;
         let first = usize::try_from(draw("ways", 3)).unwrap();
@@ -140,7 +140,7 @@ fn two_hundred_end_on_the_first_way_that_has_machines_and_leave_nothing_of_the_o
                     let first = base.apply(&cluster, &plan, Vec::new(), None).await.summary.unwrap();
                     assert!(first.outcomes.iter().all(|(_, outcome, _)| *outcome == Outcome::Done));
                     for number in (worker..200).step_by(2) {
-                        climbs(&base, &Drawn::number(number)).await;
+                        climbs(&base, &GeneratedLadder::number(number)).await;
                     }
                 });
             })
@@ -151,7 +151,7 @@ fn two_hundred_end_on_the_first_way_that_has_machines_and_leave_nothing_of_the_o
     }
 }
 
-async fn climbs(base: &Harness, drawn: &Drawn) {
+async fn climbs(base: &Harness, drawn: &GeneratedLadder) {
     let (harness, stack) = (base.copy(), Stack::of(&drawn.stack()));
     for stockout in &drawn.stockouts {
         harness.sandbox.add_stockout(stockout.clone()).unwrap();
@@ -175,7 +175,7 @@ async fn climbs(base: &Harness, drawn: &Drawn) {
 #[test]
 fn it_ends_on_the_first_way_that_has_machines_and_leaves_nothing_of_the_others() {
     for number in (0..200).step_by(50) {
-        let drawn = Drawn::number(number);
+        let drawn = GeneratedLadder::number(number);
         let served = served(drawn.stockouts.clone());
         let user = User::at(&served, drawn.stack());
         let said = user.run(&APPLY);
@@ -275,7 +275,7 @@ fn a_number_that_is_the_autoscalers_is_not_scaled() {
 fn a_way_without_quota_is_passed_over() {
     let limits = [("NVIDIA_T4_GPUS".to_owned(), 0), ("PREEMPTIBLE_NVIDIA_T4_GPUS".to_owned(), 4)];
     let gke_quota = Quota { limits: limits.into_iter().collect(), ..Quota::default() };
-    let served = Served::with(Options { scale: FAST, gke_quota, ..Options::default() });
+    let served = SandboxServer::with(Options { scale: FAST, gke_quota, ..Options::default() });
     let user = User::at(&served, stack(&["on-demand", "spot"], &ZONES[2..]));
     user.run(&APPLY).expect(0).says("no machines by on-demand in us-central1-c").says("NVIDIA_T4_GPUS");
     assert_eq!(had(&served), Some(("spot", json!([ZONES[2]]))));
@@ -301,7 +301,7 @@ fn a_reservation_that_is_used_up_gives_way() {
     let refused = Refuse { code: 429, reason: None, message: Some(message.to_owned()) };
     let rule = Rule { path: "*/nodePools".to_owned(), then: FaultEffect::Refuse(refused), ..Rule::default() };
     let requests = vec![Rule { method: Some("POST".to_owned()), ..rule }];
-    let served = Served::with(Options { scale: FAST, requests, ..Options::default() });
+    let served = SandboxServer::with(Options { scale: FAST, requests, ..Options::default() });
     let user = User::at(&served, stack(&["reservation", "spot"], &ZONES[2..]));
     user.run(&APPLY).expect(0).says("no machines by reservation t4s in us-central1-c");
     assert_eq!(had(&served), Some(("spot", json!([ZONES[2]]))));

@@ -5,7 +5,7 @@ use sandbox::kube::run::Scripts;
 use sandbox::{Options, Stockout};
 use serde_json::{Value, json};
 
-use crate::served::{Applying, FAST, ON_GKE, Served, User};
+use crate::sandbox_server::{FAST, ON_GKE, RunningCommand, SandboxServer, User};
 
 const QUEUED: &str = r#"
 [node_pool.a100]
@@ -31,19 +31,19 @@ max_run_duration = "12h"
 const REQUEST: &str = "/apis/autoscaling.x-k8s.io/v1/namespaces/default/provisioningrequests/train";
 const JOB: &str = "/apis/batch/v1/namespaces/default/jobs/train";
 
-fn user(options: Options, stack: &str) -> (Served, User) {
-    let served = Served::with(Options { scale: FAST, ..options });
+fn user(options: Options, stack: &str) -> (SandboxServer, User) {
+    let served = SandboxServer::with(Options { scale: FAST, ..options });
     let user = User::at(&served, format!("{ON_GKE}{stack}"));
     (served, user)
 }
 
 /// Says whether there are machines for the request.
-fn capacity(served: &Served, what: &str) {
+fn capacity(served: &SandboxServer, what: &str) {
     let patch = json!({ "metadata": { "annotations": { "sandbox.dask-infra.dev/capacity": what } } });
     assert_eq!(served.merge(REQUEST, &patch).0, 200);
 }
 
-fn uid(served: &Served, path: &str) -> Value {
+fn uid(served: &SandboxServer, path: &str) -> Value {
     served.get(path)["metadata"]["uid"].clone()
 }
 
@@ -234,14 +234,15 @@ fn an_apply_comes_back_when_there_is_capacity_and_holds_nothing_meanwhile() {
     let scripts = Scripts { no_capacity: true, ..Scripts::default() };
     let (served, user) = user(Options { scripts, ..Options::default() }, QUEUED);
     user.run(&["apply", "--auto-approve", "--when-capacity", "--wait", "1s"]).expect(7);
-    let mut waits = Applying::start(&user, &STAYS);
-    waits.until("left waiting");
+    let mut waits = RunningCommand::start(&user, &STAYS);
+    waits.wait_until("left waiting");
     waits.signal("INT");
     assert_eq!(waits.end(), Some(130));
 
-    let mut waits = Applying::start(&user, &STAYS);
-    waits.until("left waiting");
-    let follows = Applying::start(&user, &["status", "--follow", "provisioning_request.train", "--json"]);
+    let mut waits = RunningCommand::start(&user, &STAYS);
+    waits.wait_until("left waiting");
+    let follows =
+        RunningCommand::start(&user, &["status", "--follow", "provisioning_request.train", "--json"]);
     // Not locked.
     user.run(&["apply", "--auto-approve", "--wait", "1s"]).expect(7);
     capacity(&served, "there");

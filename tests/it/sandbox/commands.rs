@@ -8,7 +8,7 @@ use axum::Router;
 use serde_json::{Value, json};
 
 use crate::golden::{golden, root};
-use crate::served::{Said, User};
+use crate::sandbox_server::{CommandOutput, User};
 
 /// GKE that gives one answer to everything, on a free port of this machine, until it is dropped.
 struct Gke {
@@ -70,12 +70,12 @@ fn nobody(user: &User, words: &[&str]) -> Command {
     command
 }
 
-fn said(command: &mut Command) -> Said {
-    Said::of(&command.output().unwrap())
+fn said(command: &mut Command) -> CommandOutput {
+    CommandOutput::of(&command.output().unwrap())
 }
 
 /// The message of the first error, without its frame.
-fn first(said: &Said) -> String {
+fn first(said: &CommandOutput) -> String {
     let lines = said.err.lines().map(str::trim).skip_while(|line| !line.starts_with("x "));
     let message = lines.take_while(|line| line.starts_with("x ") || line.starts_with("| "));
     message.map(|line| &line[2..]).collect::<Vec<_>>().join(" ")
@@ -84,7 +84,12 @@ fn first(said: &Said) -> String {
 #[test]
 fn a_stack_is_begun_tried_looked_at_and_taken_away() {
     let user = User::empty();
-    nobody(&user, &["init"]).output().map(|output| Said::of(&output)).unwrap().expect(0).says("rapids-gke");
+    nobody(&user, &["init"])
+        .output()
+        .map(|output| CommandOutput::of(&output))
+        .unwrap()
+        .expect(0)
+        .says("rapids-gke");
     let home = user.path().join("no-home/.config/gcloud/configurations");
     std::fs::create_dir_all(&home).unwrap();
     std::fs::write(

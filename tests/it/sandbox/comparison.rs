@@ -38,7 +38,7 @@ const DURATIONS: [&[&str]; 3] = [&["1h", "60m", "3600s", "1h0m0s"], &["90s", "1m
 const WORDS: [&str; 7] = ["1", "1000m", "1h", "60m", "8Gi", "true", "word"];
 
 /// A kind, and where its objects are.
-struct Sort {
+struct KindCase {
     api_version: &'static str,
     kind: &'static str,
     path: &'static str,
@@ -359,7 +359,7 @@ fn deployment() -> BoxedStrategy<Value> {
     .boxed()
 }
 
-fn sorts() -> Vec<Sort> {
+fn sorts() -> Vec<KindCase> {
     let thing = Schema::from_crd(&definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]);
     let whole = |schema: &Schema, always: &'static [&'static str]| {
         let path = FieldPath::keys(["spec"]);
@@ -375,7 +375,8 @@ fn sorts() -> Vec<Sort> {
         1..=2,
     );
     let data = prop::collection::btree_map(select(vec!["a", "b"]), select(&WORDS[..]), 0..=2);
-    let sort = |api_version, kind, path, schema, objects| Sort { api_version, kind, path, schema, objects };
+    let sort =
+        |api_version, kind, path, schema, objects| KindCase { api_version, kind, path, schema, objects };
     vec![
         sort(
             "example.com/v1",
@@ -445,9 +446,9 @@ impl fmt::Display for Case {
     }
 }
 
-fn drawn(sorts: &[Sort]) -> BoxedStrategy<Case> {
+fn drawn(sorts: &[KindCase]) -> BoxedStrategy<Case> {
     let of = sorts.iter().enumerate().map(|(place, sort)| {
-        let Sort { api_version, kind, .. } = sort;
+        let KindCase { api_version, kind, .. } = sort;
         let head = json!({ "apiVersion": api_version, "kind": kind });
         let labels = prop::collection::btree_map(select(vec!["a", "b"]), select(&WORDS[..]), 0..=2);
         (sort.objects.clone(), labels, 0_usize..=5, any::<Index>())
@@ -468,7 +469,7 @@ type Send<'a> = dyn Fn(&str, &str, &str, &Value) -> (u16, Value) + 'a;
 
 static NAMES: AtomicU32 = AtomicU32::new(0);
 
-fn compared(sort: &Sort, body: &Value, live: &Value, with_schema: bool) -> Compared {
+fn compared(sort: &KindCase, body: &Value, live: &Value, with_schema: bool) -> Compared {
     let schema = with_schema.then_some(&sort.schema);
     compare(body, live, MANAGER, schema, |_| (Effect::InPlace, None))
 }
@@ -484,12 +485,12 @@ fn changes(compared: &Compared) -> Vec<String> {
 
 /// What was tried of one case: nothing when the server took it for wrong.
 #[derive(Clone, Copy, Debug, Default)]
-struct Tried {
+struct CaseResult {
     sent: bool,
     edited: bool,
 }
 
-fn tried(case: &Case, sorts: &[Sort], send: &Send<'_>) -> Result<Tried, String> {
+fn tried(case: &Case, sorts: &[KindCase], send: &Send<'_>) -> Result<CaseResult, String> {
     let sort = &sorts[case.sort];
     let name = format!("o{}", NAMES.fetch_add(1, Ordering::Relaxed));
     let mut body = case.body.clone();
@@ -499,11 +500,11 @@ fn tried(case: &Case, sorts: &[Sort], send: &Send<'_>) -> Result<Tried, String> 
     let (code, live) =
         send("PATCH", &format!("{path}?fieldManager=dask-infra%2Fs"), "application/apply-patch+yaml", &body);
     if code >= 300 {
-        return Ok(Tried::default());
+        return Ok(CaseResult::default());
     }
     let done = |tried: Result<bool, String>| {
         send("DELETE", &path, "application/json", &json!({}));
-        tried.map(|edited| Tried { sent: true, edited })
+        tried.map(|edited| CaseResult { sent: true, edited })
     };
     let found = changes(&compared(sort, &body, &live, true));
     if !found.is_empty() {
@@ -535,7 +536,7 @@ fn relied(line: &str) -> (FieldPath, Value) {
 /// Another manager's edit of one field that we compare. Whether the server took it.
 fn edited(
     case: &Case,
-    sort: &Sort,
+    sort: &KindCase,
     body: &Value,
     path: &str,
     live: Value,
@@ -583,7 +584,7 @@ fn edited(
 
 /// What another manager set and we set no longer is told as theirs, however late we applied the rest.
 fn left_to_them(
-    sort: &Sort,
+    sort: &KindCase,
     body: &Value,
     path: &str,
     at: &FieldPath,

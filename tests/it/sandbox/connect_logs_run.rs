@@ -4,11 +4,11 @@
 
 use sandbox::{Options, Scale};
 
-use crate::served::{Served, User};
+use crate::sandbox_server::{SandboxServer, User};
 
 /// Faster than the one minute of the main job.
-fn served() -> Served {
-    Served::with(Options { scale: Scale { time_scale: 6000.0 }, ..Options::default() })
+fn served() -> SandboxServer {
+    SandboxServer::with(Options { scale: Scale { time_scale: 6000.0 }, ..Options::default() })
 }
 
 fn write(user: &User, text: &str) {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::served::{ON_GKE, Served, User, until};
+use crate::sandbox_server::{ON_GKE, SandboxServer, User, wait_until};
 
 const STACK: &str = r#"
 [node_pool.work]
@@ -20,7 +20,7 @@ worker = { cpu = "500m", pool = "work" }
 
 #[test]
 fn the_pods_of_a_stacks_own_controllers_are_no_strangers() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::at(&served, format!("{ON_GKE}{STACK}"));
     user.run(&["apply", "--auto-approve"]).expect(0);
 
@@ -42,7 +42,7 @@ fn the_pods_of_a_stacks_own_controllers_are_no_strangers() {
     });
     let (code, answer) = served.post(&format!("{jobs}/jobs"), &job);
     assert_eq!(code, 201, "{answer}");
-    until("the look has a node", || {
+    wait_until("the look has a node", || {
         let pods = served.get("/api/v1/namespaces/default/pods");
         let all = pods["items"].as_array().unwrap();
         all.iter().any(|pod| {

@@ -7,7 +7,7 @@ use sandbox::{Options, Scale};
 use serde_json::Value;
 
 use crate::golden::root;
-use crate::served::{Applying, Said, Served, User};
+use crate::sandbox_server::{CommandOutput, RunningCommand, SandboxServer, User};
 
 /// The cost that `plan --json` prints in its last line.
 fn planned(user: &User) -> Value {
@@ -41,8 +41,8 @@ fn with_helm(user: User, stack: &str) -> User {
 }
 
 /// Serves a sandbox in which ten minutes of GKE are some seconds: so long the nodes of a job that has ended stay.
-fn patient() -> Served {
-    Served::with(Options { scale: Scale { time_scale: 60.0 }, ..Options::default() })
+fn patient() -> SandboxServer {
+    SandboxServer::with(Options { scale: Scale { time_scale: 60.0 }, ..Options::default() })
 }
 
 /// Ready stacks that create a cluster with node pools, and are applied without anything else.
@@ -62,7 +62,7 @@ const STACKS: [&str; 10] = [
 #[test]
 fn the_sum_in_a_plan_is_what_status_shows_after_its_apply() {
     for stack in STACKS {
-        let served = if stack == "dask-job" { patient() } else { Served::fast() };
+        let served = if stack == "dask-job" { patient() } else { SandboxServer::fast() };
         let user = with_helm(User::with_stack(stack, Some(&served.gke)), stack);
         let before = planned(&user);
         assert_eq!(before["before"]["usd_per_hour"], 0.0, "{stack}");
@@ -79,14 +79,14 @@ fn the_sum_in_a_plan_is_what_status_shows_after_its_apply() {
 }
 
 /// Reads a refusal: exit code 3, and nothing was created.
-fn refused(said: Said, served: &Served, text: &str) {
+fn refused(said: CommandOutput, served: &SandboxServer, text: &str) {
     said.expect(3).says("DI0348").says(text);
     assert!(served.sandbox.clusters().is_empty());
 }
 
 #[test]
 fn a_budget_is_refused_and_allowed_once() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::with_stack("dask-groups", Some(&served.gke));
     let stack = format!("{}\n[budget]\nmax_per_hour = 5\n", user.stack());
     user.write(&stack);
@@ -146,8 +146,8 @@ fn an_unknown_price_under_a_budget_is_refused_by_its_name_until_a_file_has_it() 
 fn an_apply_that_is_interrupted_says_what_still_runs_and_costs() {
     let served = patient();
     let user = User::with_stack("dask-groups", Some(&served.gke));
-    let mut applying = Applying::start(&user, &["apply", "--auto-approve"]);
-    applying.until("cluster: ");
+    let mut applying = RunningCommand::start(&user, &["apply", "--auto-approve"]);
+    applying.wait_until("cluster: ");
     applying.signal("INT");
     let (code, said) = applying.end_saying();
     assert_eq!(code, Some(130), "{said}");

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use crate::served::{ON_GKE, Served, User};
+use crate::sandbox_server::{ON_GKE, SandboxServer, User};
 
 const STACK: &str = r#"nodes = 3
 
@@ -26,7 +26,7 @@ wait = true
 
 #[test]
 fn groups_numbers_and_jobs_live_on_the_sandbox() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::at(&served, format!("{ON_GKE}{STACK}"));
     user.run(&["apply", "--auto-approve"]).expect(0).says("dask_job.train").says("14 added");
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");

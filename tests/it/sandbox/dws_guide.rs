@@ -8,7 +8,7 @@ use sandbox::{Options, Scale};
 use serde_json::{Value, json};
 
 use crate::golden::root;
-use crate::served::{ON_GKE, Served, User};
+use crate::sandbox_server::{ON_GKE, SandboxServer, User};
 
 const POOL: &str = r#"
 [node_pool.a100]
@@ -67,8 +67,8 @@ fn guide(user: &User, name: &str) {
     fs::write(user.path().join(name), text).unwrap();
 }
 
-fn user(options: Options, stack: &str, files: &[&str]) -> (Served, User) {
-    let served = Served::with(Options { scale: SCALE, ..options });
+fn user(options: Options, stack: &str, files: &[&str]) -> (SandboxServer, User) {
+    let served = SandboxServer::with(Options { scale: SCALE, ..options });
     let user = User::empty_at(&served.gke);
     fs::copy(root().join("tests/data/kueue.yaml"), user.path().join("kueue.yaml")).unwrap();
     files.iter().for_each(|file| guide(&user, file));
@@ -76,7 +76,7 @@ fn user(options: Options, stack: &str, files: &[&str]) -> (Served, User) {
     (served, user)
 }
 
-fn items(served: &Served, path: &str) -> Vec<Value> {
+fn items(served: &SandboxServer, path: &str) -> Vec<Value> {
     served.get(path)["items"].as_array().unwrap().clone()
 }
 

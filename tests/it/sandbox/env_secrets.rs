@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use crate::sandbox::secret_leaks::LOOKS;
-use crate::served::{ON_GKE, Said, Served, User};
+use crate::sandbox_server::{CommandOutput, ON_GKE, SandboxServer, User};
 
 const STACK: &str = r#"
 [dask_operator]
@@ -36,22 +36,22 @@ const SECOND: &str = "Given02-hub-Qx92";
 const PLAIN: &str = "Given03-plain-Qx93";
 const BY_HAND: &str = "Given04-hand-Qx94";
 
-struct Looking {
-    served: Served,
+struct LeakCheck {
+    served: SandboxServer,
     user: User,
     looked_at: usize,
 }
 
-impl Looking {
+impl LeakCheck {
     /// Runs the program with the token, or without one, and looks through all that it says.
     #[track_caller]
-    fn run(&mut self, token: Option<&str>, words: &[&str]) -> Said {
+    fn run(&mut self, token: Option<&str>, words: &[&str]) -> CommandOutput {
         let mut command = self.user.command(words);
         command.env_remove("HUB_TOKEN").env("PLAIN", PLAIN);
         if let Some(token) = token {
             command.env("HUB_TOKEN", token);
         }
-        let said = Said::of(&command.output().unwrap());
+        let said = CommandOutput::of(&command.output().unwrap());
         self.look(&words.join(" "), &format!("{}{}", said.out, said.err));
         said
     }
@@ -78,13 +78,13 @@ impl Looking {
     }
 }
 
-fn start() -> Looking {
-    let served = Served::fast();
+fn start() -> LeakCheck {
+    let served = SandboxServer::fast();
     let user = User::at(&served, format!("{ON_GKE}{STACK}"));
     for (name, text) in [("m.yaml", MANIFEST), ("other.yaml", OTHER)] {
         std::fs::write(user.path().join(name), text).unwrap();
     }
-    Looking { served, user, looked_at: 0 }
+    LeakCheck { served, user, looked_at: 0 }
 }
 
 fn encoded(text: &str) -> Value {

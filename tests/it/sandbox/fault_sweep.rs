@@ -19,7 +19,9 @@ use plan::{Action, Mode, Plan};
 use sandbox::faults::{FaultEffect, Refuse, Rule};
 use serde_json::{Value, json};
 
-use crate::props::harness::{Ended, Going, Harness, Moment, Process, Stack, Turn, title};
+use crate::props::harness::{
+    ApplyResult, ApprovedApply, Harness, Injection, InjectionPoint, Process, Stack, title,
+};
 
 /// Cases of each scenario when nobody says how many. One costs about two seconds of a core in a debug build.
 const SAMPLE: usize = 3;
@@ -163,15 +165,15 @@ impl Case {
         }]
     }
 
-    fn moment(&self) -> Option<Moment> {
+    fn moment(&self) -> Option<InjectionPoint> {
         let turn = match self.fault {
-            Fault::DeathBefore => Turn::DeathBefore,
-            Fault::DeathAfter => Turn::DeathAfter,
-            Fault::StockOut => Turn::StockOut,
+            Fault::DeathBefore => Injection::DeathBefore,
+            Fault::DeathAfter => Injection::DeathAfter,
+            Fault::StockOut => Injection::StockOut,
             _ => return None,
         };
         let Self { method, path, skip, .. } = self.clone();
-        Some(Moment::At { method, path, skip, turn })
+        Some(InjectionPoint::At { method, path, skip, turn })
     }
 
     fn dies(&self) -> bool {
@@ -190,7 +192,7 @@ struct Scenario {
 }
 
 /// What a run without any fault is like.
-struct Quiet {
+struct UndisturbedRun {
     plan: Plan,
     cases: Vec<Case>,
     world: BTreeMap<String, Value>,
@@ -218,13 +220,13 @@ fn paused<T>(future: impl Future<Output = T>) -> T {
 impl Scenario {
     /// The plan to be disturbed, every case (what a quiet run asks, times what can go wrong), and the world
     /// that a quiet run leaves.
-    async fn quiet(&self) -> Quiet {
+    async fn quiet(&self) -> UndisturbedRun {
         let Self { stack, mode, .. } = self;
         let harness = self.base.copy();
         let first = agreed(harness.plan(stack, *mode).await.unwrap());
         assert!(!first.is_empty(), "{}: there is nothing to do", self.name);
-        let going = Going { process: FIRST, stack, plan: first.clone(), moment: None };
-        let Ended { summary, asked, .. } = harness.apply_one(going, Vec::new()).await;
+        let going = ApprovedApply { process: FIRST, stack, plan: first.clone(), moment: None };
+        let ApplyResult { summary, asked, .. } = harness.apply_one(going, Vec::new()).await;
         let outcomes = summary.unwrap().outcomes;
         assert!(outcomes.iter().all(|(_, outcome, _)| *outcome == Outcome::Done), "{outcomes:?}");
         let after = harness.plan(stack, *mode).await.unwrap();
@@ -243,25 +245,25 @@ impl Scenario {
             }
             *skip += 1;
         }
-        Quiet { plan: first, cases, world: harness.world(stack).await }
+        UndisturbedRun { plan: first, cases, world: harness.world(stack).await }
     }
 
     /// Disturbs the plan and mends it. The plan is that of the quiet run: it was made of the same world.
-    async fn run(&self, case: &Case, quiet: &Quiet) -> Result<Ending, String> {
+    async fn run(&self, case: &Case, quiet: &UndisturbedRun) -> Result<Ending, String> {
         let Self { stack, .. } = self;
         let harness = self.base.copy();
         let plan = &quiet.plan;
         let theirs = self.theirs(&harness).await;
-        let going = Going { process: FIRST, stack, plan: plan.clone(), moment: case.moment() };
+        let going = ApprovedApply { process: FIRST, stack, plan: plan.clone(), moment: case.moment() };
         let first = harness.apply_one(going, case.rules()).await;
         let undisturbed = match &first {
-            Ended { summary: Some(summary), plan, .. } => {
+            ApplyResult { summary: Some(summary), plan, .. } => {
                 let plan = plan.as_ref().ok_or("it ended and never began")?;
                 skipped_for_nothing(plan, &summary.outcomes)?;
                 Some(summary.outcomes.iter().all(|(_, outcome, _)| *outcome == Outcome::Done))
             }
-            Ended { summary: None, refused: Some(_), .. } => Some(false),
-            Ended { summary: None, refused: None, .. } => None,
+            ApplyResult { summary: None, refused: Some(_), .. } => Some(false),
+            ApplyResult { summary: None, refused: None, .. } => None,
         };
         if case.dies() && undisturbed.is_some() {
             return Err("the request was never made, and the program did not die".into());
@@ -300,8 +302,8 @@ impl Scenario {
         let plan = agreed(plan);
         // The lock of a program that died holds others up for as long as it may have lived on.
         harness.wait(stack, 120).await;
-        let going = Going { process: SECOND, stack, plan: plan.clone(), moment: None };
-        let Ended { summary, refused, .. } = harness.apply_one(going, Vec::new()).await;
+        let going = ApprovedApply { process: SECOND, stack, plan: plan.clone(), moment: None };
+        let ApplyResult { summary, refused, .. } = harness.apply_one(going, Vec::new()).await;
         let Some(outcomes) = summary.map(|summary| summary.outcomes) else {
             return Err(format!("the second run did not begin: {}", refused.unwrap_or_default()));
         };
@@ -441,7 +443,7 @@ fn sample(mut cases: Vec<Case>) -> Vec<Case> {
 }
 
 /// One case to its end. A case that panics is broken, and the others go on.
-fn tried(scenario: &Scenario, case: &Case, quiet: &Quiet) -> Result<Ending, String> {
+fn tried(scenario: &Scenario, case: &Case, quiet: &UndisturbedRun) -> Result<Ending, String> {
     let hours = Duration::from_secs(48 * 3600);
     let run = || paused(async { tokio::time::timeout(hours, scenario.run(case, quiet)).await });
     let ended = match catch_unwind(AssertUnwindSafe(run)) {

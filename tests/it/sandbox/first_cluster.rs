@@ -5,7 +5,7 @@ use crate::clients::gcloud::Gcloud;
 use crate::golden::root;
 use crate::sandbox::recorded_gke::fast;
 use crate::sandbox::walkthrough::shapes;
-use crate::served::{Said, Served, User, on_path};
+use crate::sandbox_server::{CommandOutput, SandboxServer, User, on_path};
 
 /// The blocks of a page in order: what is behind the fence, and the lines.
 fn blocks(page: &str) -> Vec<(&str, &str)> {
@@ -44,7 +44,7 @@ fn page() -> String {
 #[test]
 fn the_guide_to_a_first_cluster_shows_what_is_printed() {
     let page = page();
-    let served = Served::with(fast());
+    let served = SandboxServer::with(fast());
     let user = User::empty_at(&served.gke);
     let gcloud = on_path("gcloud", "--version").then(|| Gcloud::new(&served.gke, "my-project"));
     let mut run = 0;
@@ -60,12 +60,12 @@ fn the_guide_to_a_first_cluster_shows_what_is_printed() {
                 Some(("dask-infra", words)) => {
                     let words: Vec<&str> = words.split_whitespace().collect();
                     let mut command = user.command(&words);
-                    Said::of(&command.env("GOOGLE_CLOUD_PROJECT", "my-project").output().unwrap())
+                    CommandOutput::of(&command.env("GOOGLE_CLOUD_PROJECT", "my-project").output().unwrap())
                 }
                 Some(("gcloud", words)) => {
                     let Some(gcloud) = &gcloud else { continue };
                     let (code, out) = gcloud.run(words);
-                    Said { code, out, err: String::new() }
+                    CommandOutput { code, out, err: String::new() }
                 }
                 _ => panic!("no test can run {command:?}: put it into a block of sh"),
             };

@@ -6,7 +6,7 @@ use std::fs;
 use sandbox::Options;
 
 use crate::golden::root;
-use crate::served::{FAST, Served, User};
+use crate::sandbox_server::{FAST, SandboxServer, User};
 
 /// The stack of a case of plans, with the sections of another one.
 fn stack(user: &User, cases: [&str; 2]) {
@@ -22,7 +22,7 @@ fn stack(user: &User, cases: [&str; 2]) {
 
 #[test]
 fn every_key_is_applied_and_comes_back() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::empty_at(&served.gke);
     stack(&user, ["plan-cluster-keys", "plan-pool-keys"]);
     user.run(&["apply", "--auto-approve"]).expect(0);
@@ -66,7 +66,7 @@ fn every_key_is_applied_and_comes_back() {
 
 #[test]
 fn a_degraded_cluster_is_used_with_a_warning() {
-    let served = Served::with(Options { scale: FAST, degraded: true, ..Options::default() });
+    let served = SandboxServer::with(Options { scale: FAST, degraded: true, ..Options::default() });
     let user = User::empty_at(&served.gke);
     let text = "[stack]\nname = \"s\"\n[gke]\nproject = \"demo\"\nlocation = \"us-central1-c\"\n[cluster]\nname = \"c\"\n\
                 [node_pool.system]\nmachine_type = \"n4-standard-4\"\n[namespace.team]\n";

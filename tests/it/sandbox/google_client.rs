@@ -19,7 +19,7 @@ use crate::clients::gcloud_oracle::{Request, fields, planned_intents, writes};
 use crate::control_plane::contract::fits;
 use crate::planned::planned_cases;
 use crate::sandbox::recorded_gke::fast;
-use crate::served::Served;
+use crate::sandbox_server::SandboxServer;
 
 /// Fewer bodies would be a loss.
 const LEAST_BODIES: usize = 200;
@@ -152,7 +152,7 @@ async fn done(client: &ClusterManager, operation: model::Operation) {
 async fn googles_client_drives_the_sandbox() {
     // Fails when another test was first.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let served = Served::with(fast());
+    let served = SandboxServer::with(fast());
     let client = ClusterManager::builder()
         .with_endpoint(&served.gke)
         .with_credentials(anonymous::Builder::new().build())

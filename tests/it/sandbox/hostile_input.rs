@@ -67,8 +67,8 @@ const PARSERS: &[Parser] = &[
 /// What a person would see, through the one gate; and that nothing in it steers a terminal.
 fn shown(say: impl FnOnce(&mut Human)) -> Result<String, String> {
     #[derive(Clone, Default)]
-    struct Kept(Arc<Mutex<Vec<u8>>>);
-    impl Write for Kept {
+    struct SharedBuffer(Arc<Mutex<Vec<u8>>>);
+    impl Write for SharedBuffer {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.0.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -77,7 +77,7 @@ fn shown(say: impl FnOnce(&mut Human)) -> Result<String, String> {
             Ok(())
         }
     }
-    let kept = Kept::default();
+    let kept = SharedBuffer::default();
     let stream = || Stream::plain(Box::new(kept.clone()), 100);
     let mut human =
         Human::new(Screen::new(stream(), stream()), plan_text::Detail::Objects, "dask-infra".into());
@@ -115,7 +115,7 @@ fn told(diagnostics: &[Diagnostic], sources: &Sources) -> Result<(), String> {
 }
 
 /// How it went with one input: how long it took is told and judges nothing.
-struct Fed {
+struct InputResult {
     case: usize,
     took: Duration,
     told: Option<(String, Vec<u8>)>,
@@ -169,7 +169,7 @@ fn no_input_breaks_a_parser_or_a_terminal() {
         "parser", "inputs", "panics", "hangs", "without place", "complaints", "seconds", "slowest ms"
     );
     for parser in PARSERS.iter().filter(|parser| parser.name.contains(&only)) {
-        let (say, heard) = channel::<Fed>();
+        let (say, heard) = channel::<InputResult>();
         std::thread::spawn(move || {
             // In memory where there is such a folder: a store waits for its disk otherwise.
             let memory = Some(Path::new("/dev/shm")).filter(|folder| folder.is_dir());
@@ -199,7 +199,7 @@ fn no_input_breaks_a_parser_or_a_terminal() {
                     0..=3 => (why, shrunk(parser, input, scratch.path())),
                     _ => (why, input),
                 });
-                if say.send(Fed { case, took, told }).is_err() {
+                if say.send(InputResult { case, took, told }).is_err() {
                     return;
                 }
             }
@@ -208,7 +208,7 @@ fn no_input_breaks_a_parser_or_a_terminal() {
         let (began, mut slowest) = (Instant::now(), (Duration::ZERO, 0));
         loop {
             match heard.recv_timeout(HANGS) {
-                Ok(Fed { case, took, told }) => {
+                Ok(InputResult { case, took, told }) => {
                     inputs += 1;
                     slowest = slowest.max((took, first + case));
                     let Some((why, input)) = told else { continue };

@@ -6,15 +6,15 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::served::User;
+use crate::sandbox_server::User;
 
 /// `sandbox serve` of the real program, stopped with this value.
-struct Serving {
+struct SandboxProcess {
     child: Child,
     gke: String,
 }
 
-impl Serving {
+impl SandboxProcess {
     fn start(user: &User, words: &[&str]) -> Self {
         let words = [&["sandbox", "serve", "--dir", "box", "--time-scale", "1200"], words].concat();
         let mut child = user.command(&words).stdout(Stdio::piped()).spawn().unwrap();
@@ -31,7 +31,7 @@ impl Serving {
     }
 }
 
-impl Drop for Serving {
+impl Drop for SandboxProcess {
     fn drop(&mut self) {
         // Both fail when it has ended, which is as good.
         let _ = self.child.kill();
@@ -42,13 +42,13 @@ impl Drop for Serving {
 #[test]
 fn a_stock_out_and_a_quota_are_said_by_flag() {
     let user = User::with_ready_stack(None);
-    let serving = Serving::start(&user, &["--quota", "NVIDIA_A100_GPUS=1"]);
+    let serving = SandboxProcess::start(&user, &["--quota", "NVIDIA_A100_GPUS=1"]);
     user.run(&["--sandbox=box", "apply", "--auto-approve", "--skip-preflight"])
         .expect(1)
         .says("DI0603")
         .says("Insufficient regional quota to satisfy request: resource \"NVIDIA_A100_GPUS\"");
     serving.stop();
-    let serving = Serving::start(&user, &["--stock-out", "us-central1-c:nvidia-tesla-t4"]);
+    let serving = SandboxProcess::start(&user, &["--stock-out", "us-central1-c:nvidia-tesla-t4"]);
     assert!(serving.gke.starts_with("http://127.0.0.1:"), "{}", serving.gke);
     user.run(&["--sandbox=box", "apply", "--auto-approve"])
         .expect(1)
@@ -56,7 +56,7 @@ fn a_stock_out_and_a_quota_are_said_by_flag() {
         .says("node_pool.scheduler-pool");
     serving.stop();
     // Without the flag there are machines again.
-    let serving = Serving::start(&user, &[]);
+    let serving = SandboxProcess::start(&user, &[]);
     let allow = "replace:node_pool.scheduler-pool";
     user.run(&["--sandbox=box", "apply", "--auto-approve", "--allow", allow]).expect(0);
     user.run(&["--sandbox=box", "plan", "--detailed-exitcode"]).expect(0);
@@ -67,7 +67,7 @@ fn a_stock_out_and_a_quota_are_said_by_flag() {
 #[test]
 fn a_quota_of_the_project_is_seen_before_the_first_write() {
     let user = User::with_ready_stack(None);
-    let serving = Serving::start(&user, &["--quota", "GPUS_ALL_REGIONS=0"]);
+    let serving = SandboxProcess::start(&user, &["--quota", "GPUS_ALL_REGIONS=0"]);
     let short = "does not suffice: need 3, limit 0, used 0";
     let ask = "--quota-id GPUS-ALL-REGIONS-per-project";
     let plan = user.run(&["--sandbox=box", "plan"]).expect(1).says("DI0603").says(short).says(ask);
@@ -89,7 +89,7 @@ fn a_quota_of_the_project_is_seen_before_the_first_write() {
         .expect(1)
         .says("Insufficient project quota to satisfy request: resource \"GPUS_ALL_REGIONS\"");
     serving.stop();
-    let serving = Serving::start(&user, &["--quota", "GPUS_ALL_REGIONS=9", "--quota", "CPUS=1000"]);
+    let serving = SandboxProcess::start(&user, &["--quota", "GPUS_ALL_REGIONS=9", "--quota", "CPUS=1000"]);
     user.run(&["--sandbox=box", "doctor"]).expect(0);
     user.run(&["--sandbox=box", "apply", "--auto-approve"]).expect(0);
     // What uses no more capacity is asked nothing more.
@@ -127,7 +127,7 @@ fn a_file_in_the_folder_is_read_and_its_mistakes_are_told() {
 #[test]
 fn a_folder_in_use_and_a_damaged_one_are_told_apart() {
     let user = User::with_ready_stack(None);
-    let serving = Serving::start(&user, &[]);
+    let serving = SandboxProcess::start(&user, &[]);
     let pid = format!("process {}", serving.child.id());
     user.run(&["sandbox", "serve", "--dir", "box"]).expect(1).says("DI0503").says(&pid);
     user.run(&["sandbox", "reset", "--dir", "box"]).expect(1).says("DI0503");

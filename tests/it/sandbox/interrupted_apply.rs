@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::served::{Applying, User};
+use crate::sandbox_server::{RunningCommand, User};
 
 /// Runs until a line has the words, and kills.
 fn killed_at(user: &User, words: &[&str], line: &str) {
@@ -59,8 +59,8 @@ fn a_scale_that_is_interrupted_goes_on_with_its_number() {
         // There are not so many GPUs.
         let words = ["--sandbox", "scale", "rapids-dask-cluster", "40", "--auto-approve"];
         let words: Vec<&str> = words.into_iter().chain(write).collect();
-        let mut scaling = Applying::start(&user, &words);
-        scaling.until("of 40 workers");
+        let mut scaling = RunningCommand::start(&user, &words);
+        scaling.wait_until("of 40 workers");
         scaling.signal("INT");
         let (code, said) = scaling.end_saying();
         assert_eq!(code, Some(130), "{said}");

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use sandbox::Options;
 use serde_json::{Value, json};
 
-use crate::served::{FAST, Served, User};
+use crate::sandbox_server::{FAST, SandboxServer, User};
 
 /// Kills when nobody says how many.
 const KILLS: usize = 4;
@@ -22,7 +22,7 @@ fn chance(word: &str) -> u64 {
 
 /// How a killed run was.
 #[derive(Debug)]
-struct Killed {
+struct KilledRun {
     /// Whether it was over before it was killed.
     over: bool,
     /// The last line that it said.
@@ -31,7 +31,7 @@ struct Killed {
 
 /// Runs the program and kills it after so many lines and moments. Moments are requests' times, not
 /// clock times: the more it has to say, the later.
-fn kill(user: &User, words: &[&str], lines: u64, moments: u64) -> Killed {
+fn kill(user: &User, words: &[&str], lines: u64, moments: u64) -> KilledRun {
     let mut child = user.command(words).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let said = BufReader::new(child.stderr.take().unwrap()).lines();
     let mut last = String::new();
@@ -44,10 +44,10 @@ fn kill(user: &User, words: &[&str], lines: u64, moments: u64) -> Killed {
     }
     child.kill().unwrap();
     let over = child.wait().unwrap().code().is_some();
-    Killed { over, last }
+    KilledRun { over, last }
 }
 
-fn names(served: &Served) -> Vec<String> {
+fn names(served: &SandboxServer) -> Vec<String> {
     let reply = served.sandbox.gke_request("GET", "/v1/projects/demo/locations/-/clusters", "", b"").unwrap();
     let clusters = reply.body["clusters"].as_array().cloned().unwrap_or_default();
     let name = |value: &Value| value["name"].as_str().unwrap_or_default().to_owned();
@@ -64,7 +64,7 @@ fn names(served: &Served) -> Vec<String> {
 fn killed_at_any_moment_and_run_again_it_converges() {
     let kills = std::env::var("DASK_INFRA_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS);
     let options = Options { scale: FAST, ..Options::default() };
-    let served = Served::with(options);
+    let served = SandboxServer::with(options);
     let theirs = json!({ "cluster": { "name": "theirs", "initialNodeCount": 1 } }).to_string();
     let clusters = "/v1/projects/demo/locations/us-central1-c/clusters";
     assert_eq!(served.sandbox.gke_request("POST", clusters, "", theirs.as_bytes()).unwrap().code, 200);

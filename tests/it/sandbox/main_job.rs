@@ -7,19 +7,19 @@ use sandbox::kube::run::Scripts;
 use sandbox::{Options, Stockout};
 use serde_json::{Value, json};
 
-use crate::served::{FAST, Served, User, on_path};
+use crate::sandbox_server::{FAST, SandboxServer, User, on_path};
 
 /// Fast enough for a test, slow enough that things take time.
 const CLUSTER: &str = "/v1/projects/demo/locations/us-central1-c/clusters/rapids-gpu";
 
-fn gke(served: &Served, method: &str, path: &str, body: &Value) -> (u16, Value) {
+fn gke(served: &SandboxServer, method: &str, path: &str, body: &Value) -> (u16, Value) {
     let reply = served.sandbox.gke_request(method, path, "", body.to_string().as_bytes()).unwrap();
     (reply.code, reply.body)
 }
 
 #[test]
 fn the_guide_is_planned_applied_changed_and_destroyed() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::with_ready_stack(Some(&served.gke));
     user.run(&["validate"]).expect(0);
     let offline = user.run(&["plan", "--offline"]).expect(0).says("Plan: 14 to add").out;
@@ -78,7 +78,7 @@ fn the_guide_is_planned_applied_changed_and_destroyed() {
 
 #[test]
 fn gkes_own_driver_needs_no_daemon_set() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::with_ready_stack(Some(&served.gke));
     user.edit("install = \"daemonset\"", "install = \"gke\"");
     let plan = user.run(&["plan"]).expect(0).says("Plan: 13 to add").out;
@@ -90,7 +90,7 @@ fn gkes_own_driver_needs_no_daemon_set() {
 #[test]
 fn a_failing_check_fails_the_apply_with_its_log() {
     let scripts = Scripts { cuda_fails: true, ..Scripts::default() };
-    let served = Served::with(Options { scale: FAST, scripts, ..Options::default() });
+    let served = SandboxServer::with(Options { scale: FAST, scripts, ..Options::default() });
     let user = User::with_ready_stack(Some(&served.gke));
     let said = user.run(&["apply", "--auto-approve"]).expect(1).says("Test FAILED").says("check.cuda");
     assert!(said.out.contains("skipped") || said.err.contains("skipped"), "{}{}", said.out, said.err);
@@ -101,7 +101,7 @@ fn a_failing_check_fails_the_apply_with_its_log() {
 #[test]
 fn an_image_that_cannot_be_pulled_ends_the_wait_early() {
     let scripts = Scripts { fail_image: vec!["*rapidsai*".into()], ..Scripts::default() };
-    let served = Served::with(Options { scale: FAST, scripts, ..Options::default() });
+    let served = SandboxServer::with(Options { scale: FAST, scripts, ..Options::default() });
     let user = User::with_ready_stack(Some(&served.gke));
     user.run(&["apply", "--auto-approve"])
         .expect(1)
@@ -112,7 +112,7 @@ fn an_image_that_cannot_be_pulled_ends_the_wait_early() {
 #[test]
 fn a_stock_out_leaves_the_pool_and_the_next_apply_goes_on() {
     let stockouts = vec![Stockout::next("scheduler-pool", 3)];
-    let served = Served::with(Options { scale: FAST, stockouts, ..Options::default() });
+    let served = SandboxServer::with(Options { scale: FAST, stockouts, ..Options::default() });
     let user = User::with_ready_stack(Some(&served.gke));
     user.run(&["apply", "--auto-approve"]).expect(1).says("GCE_STOCKOUT").says("node_pool.scheduler-pool");
     let (code, pool) = gke(&served, "GET", &format!("{CLUSTER}/nodePools/scheduler-pool"), &Value::Null);
@@ -124,7 +124,7 @@ fn a_stock_out_leaves_the_pool_and_the_next_apply_goes_on() {
 
 #[test]
 fn a_saved_plan_is_applied_as_it_was_and_refused_when_the_world_moved() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::with_ready_stack(Some(&served.gke));
     user.run(&["plan", "--out", "plan"]).expect(0);
     user.run(&["show", "plan"]).expect(0).says("Plan: 14 to add");
@@ -169,7 +169,7 @@ fn kubectl_and_gcloud_see_what_the_stack_says() {
     if !on_path("gcloud", "--version") || !on_path("kubectl", "--help") {
         return;
     }
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::with_ready_stack(Some(&served.gke));
     user.run(&["apply", "--auto-approve"]).expect(0);
     let (kubeconfig, config) = (user.path().join("kubeconfig"), user.path().join("gcloud"));

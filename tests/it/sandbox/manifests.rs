@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use crate::golden::root;
-use crate::served::{ON_GKE, Served, User};
+use crate::sandbox_server::{ON_GKE, SandboxServer, User};
 
 /// Which pool each pod whose name begins so runs on.
-fn pools_of(served: &Served, namespace: &str, start: &str) -> Vec<String> {
+fn pools_of(served: &SandboxServer, namespace: &str, start: &str) -> Vec<String> {
     let nodes = served.get("/api/v1/nodes");
     let pods = served.get(&format!("/api/v1/namespaces/{namespace}/pods"));
     let pool = |node: &Value| {
@@ -38,7 +38,7 @@ fn guides_yaml() -> String {
 
 #[test]
 fn the_guides_yaml_is_mended_as_told_and_does_what_the_section_does() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::with_ready_stack(Some(&served.gke));
     guide(&user, &guides_yaml().replace("nvidia.com/gpu: \"1\"", "nvidia.com/gpu: 1"));
     let said = user.run(&["apply", "--auto-approve"]).expect(1);
@@ -47,7 +47,7 @@ fn the_guides_yaml_is_mended_as_told_and_does_what_the_section_does() {
     guide(&user, &guides_yaml().replace("          env:\n", ""));
     user.run(&["apply", "--auto-approve"]).expect(0).says("14 added").says("1 check passed");
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
-    let of = |served: &Served| {
+    let of = |served: &SandboxServer| {
         let mut workers = pools_of(served, "default", "rapids-dask-cluster-default-worker");
         workers.sort();
         (workers, pools_of(served, "default", "rapids-dask-cluster-scheduler"))
@@ -66,7 +66,7 @@ fn the_guides_yaml_is_mended_as_told_and_does_what_the_section_does() {
 
 #[test]
 fn the_lean_stack_brings_gpu_nodes_for_pods_that_ask_for_them() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::with_ready_stack(Some(&served.gke));
     std::fs::copy(root().join("stacks/rapids-gke-lean/stack.toml"), user.path().join("stack.toml")).unwrap();
     let said = user.run(&["apply", "--auto-approve"]).expect(0).says("1 check passed");
@@ -80,7 +80,7 @@ fn the_lean_stack_brings_gpu_nodes_for_pods_that_ask_for_them() {
 
 #[test]
 fn objects_come_and_go_with_their_files() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::with_ready_stack(Some(&served.gke));
     let case = root().join("tests/cases/plan-manifest");
     for file in ["app.yaml", "gadgets.yaml", "job.yaml"] {
@@ -111,7 +111,7 @@ fn objects_come_and_go_with_their_files() {
 /// What takes the GPUs of a pool comes after the check that needs one of them to be free, whatever kind it is.
 #[test]
 fn kinds_that_gke_installs_are_applied_and_deleted() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::at(&served, ON_GKE.to_owned() + "\n[manifest.d]\nfile = \"d.yaml\"\n");
     let yaml = std::fs::read_to_string(root().join("tests/cases/diag-kinds-of-gke/d.yaml")).unwrap();
     std::fs::write(user.path().join("d.yaml"), yaml).unwrap();
@@ -129,7 +129,7 @@ fn kinds_that_gke_installs_are_applied_and_deleted() {
 
 #[test]
 fn what_asks_for_gpus_waits_for_the_check_of_its_pool() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::with_stack("rapids-gke-lean", Some(&served.gke));
     let deployment = serde_json::json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "own", "namespace": "default" },

@@ -14,7 +14,7 @@ use sandbox::{Options, Scale};
 use serde_json::Value;
 
 use crate::golden::root;
-use crate::served::{Applying, ON_GKE, Served, User};
+use crate::sandbox_server::{ON_GKE, RunningCommand, SandboxServer, User};
 
 const POOL: &str = r#"
 [node_pool.a100]
@@ -81,7 +81,7 @@ const HOUR: f64 = 3600.0;
 const SCALE: Scale = Scale { time_scale: 300.0 };
 
 struct Night {
-    served: Served,
+    served: SandboxServer,
     stack: String,
 }
 
@@ -96,7 +96,7 @@ impl Night {
             ..Capacity::default()
         };
         let scripts = Scripts { capacity: vec![rule], ..Scripts::default() };
-        let served = Served::with(Options { scale: SCALE, scripts, ..Options::default() });
+        let served = SandboxServer::with(Options { scale: SCALE, scripts, ..Options::default() });
         Self { served, stack: stack.to_owned() }
     }
 
@@ -111,7 +111,7 @@ impl Night {
     }
 
     /// Minutes of the service pass until it is so.
-    fn until(&self, what: &str, is: impl Fn(&Self) -> bool) {
+    fn wait_until(&self, what: &str, is: impl Fn(&Self) -> bool) {
         for _ in 0..600 {
             if is(self) {
                 return;
@@ -162,12 +162,12 @@ fn killed_at_any_step_it_goes_on_from_another_folder() {
     for step in ["cluster: creating", "cluster: created", "node_pool.a100: created", "accepted"] {
         let night = Night::before(JOB);
         let first = night.user();
-        let mut apply = Applying::start(&first, &["apply", "--auto-approve"]);
+        let mut apply = RunningCommand::start(&first, &["apply", "--auto-approve"]);
         if step == "accepted" {
-            apply.until("node_pool.a100: created");
-            night.until(step, |night| night.is("Accepted"));
+            apply.wait_until("node_pool.a100: created");
+            night.wait_until(step, |night| night.is("Accepted"));
         } else {
-            apply.until(step);
+            apply.wait_until(step);
         }
         apply.signal("KILL");
         apply.end();
@@ -189,7 +189,7 @@ fn killed_at_any_step_it_goes_on_from_another_folder() {
         first.run(&PLAN).expect(0).says("No changes");
 
         // What is done is paid for no longer.
-        night.until("the nodes go when nothing runs on them", |night| night.paid().is_empty());
+        night.wait_until("the nodes go when nothing runs on them", |night| night.paid().is_empty());
         first.run(&PLAN).expect(0).says("No changes");
     }
 }
@@ -216,13 +216,13 @@ fn a_request_that_expires_while_nobody_looks_costs_ten_minutes() {
     night.user().run(&WAITS).expect(7);
     let request = night.uid(&format!("{REQUESTS}/train"));
     night.pass(9.0);
-    night.until("provisioned", |night| night.is("Provisioned"));
+    night.wait_until("provisioned", |night| night.is("Provisioned"));
     assert_eq!(night.paid(), ["us-central1-b"; 2]);
     // Ten minutes of the machine's clock: nothing is taken away before.
     night.served.sandbox.advance(SignedDuration::from_secs(590)).unwrap();
     assert_eq!(night.paid().len(), 2);
     night.served.sandbox.advance(SignedDuration::from_secs(20)).unwrap();
-    night.until("expired, and the nodes are gone", |night| {
+    night.wait_until("expired, and the nodes are gone", |night| {
         night.is("BookingExpired") && night.paid().is_empty()
     });
     assert_eq!(night.names(JOBS), [""; 0]);
@@ -254,7 +254,7 @@ fn capacity_comes_at_three_in_the_morning_and_goes_after_its_days() {
     user.run(&["status"]).expect(0).says("queued");
     // At three, while an apply of somebody waits for it.
     let other = night.user();
-    let apply = Applying::start(&other, &["apply", "--auto-approve", "--wait", "72h"]);
+    let apply = RunningCommand::start(&other, &["apply", "--auto-approve", "--wait", "72h"]);
     night.pass(3.0);
     assert_eq!(apply.end(), Some(0));
     assert_eq!(night.paid(), ["us-central1-b"; 2]);
@@ -267,7 +267,7 @@ fn capacity_comes_at_three_in_the_morning_and_goes_after_its_days() {
     assert_eq!(night.paid().len(), 2);
     user.run(&PLAN).expect(0).says("No changes");
     night.pass(24.0);
-    night.until("the nodes have ended", |night| night.is("CapacityRevoked") && night.paid().is_empty());
+    night.wait_until("the nodes have ended", |night| night.is("CapacityRevoked") && night.paid().is_empty());
     user.run(&["status", "provisioning_request.gpus"]).expect(0).says("failed");
     let said = user.run(&["plan"]).expect(0).says("DI0387").out;
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -293,7 +293,7 @@ fn helm(user: &User) -> std::path::PathBuf {
 
 #[test]
 fn the_ready_stack_is_applied_ends_with_its_nodes_and_is_destroyed() {
-    let served = Served::with(Options { scale: SCALE, ..Options::default() });
+    let served = SandboxServer::with(Options { scale: SCALE, ..Options::default() });
     let user = User::with_stack("queued-a100", Some(&served.gke));
     let helm = helm(&user);
     let user = user.rendering(helm);
@@ -305,7 +305,7 @@ fn the_ready_stack_is_applied_ends_with_its_nodes_and_is_destroyed() {
 
     // `max_run_duration` of its queue is over: the gang stops whole, and nothing is paid for.
     night.pass(12.0);
-    night.until("the nodes have ended", |night| night.is("CapacityRevoked") && night.paid().is_empty());
+    night.wait_until("the nodes have ended", |night| night.is("CapacityRevoked") && night.paid().is_empty());
     let said = user.run(&["why", "dask_cluster.rapids"]);
     let said = format!("{} {}", said.out, said.err).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(said.contains("research") && said.contains("delete"), "{said}");

@@ -18,8 +18,8 @@ use sandbox::{Options, Sandbox, Scale};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-use self::proxy::{Authority, Mood, Proxy};
-use crate::served::{Said, Served, User};
+use self::proxy::{Authority, Behavior, Proxy};
+use crate::sandbox_server::{CommandOutput, SandboxServer, User};
 
 const STACK: &str = "[stack]\nname = \"net\"\n\n[gke]\nproject = \"demo\"\nlocation = \"us-central1-c\"\n\n\
                      [cluster]\nname = \"net\"\n\n[node_pool.system]\nmachine_type = \"e2-standard-4\"\n\n[namespace.team]\n";
@@ -32,16 +32,16 @@ const GOOGLE: &[&str] = &[
 ];
 
 /// What came in at a server: `authorization` and `x-goog-user-project`.
-type Seen = Arc<Mutex<Vec<(String, String)>>>;
+type RequestLog = Arc<Mutex<Vec<(String, String)>>>;
 
 /// Google and a cluster of it behind a proxy, with a token server.
 struct World {
     proxy: Proxy,
     google: Authority,
     sandbox: Sandbox,
-    tokens: Tokens,
-    at_google: Seen,
-    at_cluster: Seen,
+    tokens: TokenServer,
+    at_google: RequestLog,
+    at_cluster: RequestLog,
     folder: tempfile::TempDir,
 }
 
@@ -49,8 +49,8 @@ impl World {
     fn new() -> Self {
         let options = Options { scale: Scale { time_scale: 6000.0 }, ..Options::default() };
         let sandbox = Sandbox::open(options).unwrap();
-        let (proxy, google) = (Proxy::new(Mood::Connects), Authority::new());
-        let (at_google, at_cluster) = (Seen::default(), Seen::default());
+        let (proxy, google) = (Proxy::new(Behavior::Connects), Authority::new());
+        let (at_google, at_cluster) = (RequestLog::default(), RequestLog::default());
         let of_cluster = Authority::new();
         let api = with_authority(sandbox.gke_router(), &of_cluster.pem);
         proxy.leads(GOOGLE, &google, noted(api, &at_google));
@@ -68,8 +68,10 @@ impl World {
         let running = sandbox.clone();
         proxy.spawn(async move { running.run(std::future::pending()).await.unwrap() });
         let folder = tempfile::tempdir().unwrap();
-        let tokens =
-            Tokens::answering(&[(200, json!({ "access_token": "ya29.Canary-token", "expires_in": 3599 }))]);
+        let tokens = TokenServer::answering(&[(
+            200,
+            json!({ "access_token": "ya29.Canary-token", "expires_in": 3599 }),
+        )]);
         Self { proxy, google, sandbox, tokens, at_google, at_cluster, folder }
     }
 
@@ -103,7 +105,7 @@ impl World {
         command
     }
 
-    fn run(&self, user: &User, words: &[&str]) -> Said {
+    fn run(&self, user: &User, words: &[&str]) -> CommandOutput {
         said(&mut self.command(user, words))
     }
 }
@@ -164,8 +166,8 @@ fn clean(user: &User, words: &[&str]) -> Command {
     command
 }
 
-fn said(command: &mut Command) -> Said {
-    Said::of(&command.output().unwrap())
+fn said(command: &mut Command) -> CommandOutput {
+    CommandOutput::of(&command.output().unwrap())
 }
 
 fn key_file(token_uri: &str) -> Value {
@@ -182,7 +184,7 @@ fn user(stack: &str) -> User {
 }
 
 /// Writes down who asks.
-fn noted(router: Router, seen: &Seen) -> Router {
+fn noted(router: Router, seen: &RequestLog) -> Router {
     let seen = Arc::clone(seen);
     Router::new().fallback(any(move |request: axum::extract::Request| {
         let header = |name: &str| {
@@ -218,13 +220,13 @@ fn with_authority(router: Router, pem: &str) -> Router {
 }
 
 /// A token server on loopback.
-struct Tokens {
+struct TokenServer {
     url: String,
     asked: Arc<Mutex<Vec<BTreeMap<String, String>>>>,
     runtime: Option<tokio::runtime::Runtime>,
 }
 
-impl Tokens {
+impl TokenServer {
     /// Gives one answer after the other, and the last one for ever.
     fn answering(answers: &[(u16, Value)]) -> Self {
         let (answers, asked) = (answers.to_vec(), Arc::<Mutex<Vec<BTreeMap<String, String>>>>::default());
@@ -251,7 +253,7 @@ impl Tokens {
     }
 }
 
-impl Drop for Tokens {
+impl Drop for TokenServer {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -347,7 +349,7 @@ fn both_apis_are_reached_through_a_socks_proxy() {
 fn what_a_socks_proxy_refuses_is_told() {
     let authority = Authority::new();
     let user = outside("", &authority);
-    let (wants, refuses) = (Proxy::new(Mood::WantsAUser), Proxy::new(Mood::Refuses("")));
+    let (wants, refuses) = (Proxy::new(Behavior::WantsAUser), Proxy::new(Behavior::Refuses("")));
     let dead = Proxy::dead().replace("http://", "socks5://");
     for (proxy, message) in [
         (wants.socks(), "the proxy requires a user and a password, or does not accept these"),
@@ -368,16 +370,16 @@ fn a_token_server_that_says_no_is_told_and_one_that_breaks_is_asked_again() {
     let mut world = World::new();
     let user = user(STACK);
     let grant = json!({ "error": "invalid_grant", "error_description": "Invalid JWT Signature." });
-    world.tokens = Tokens::answering(&[(400, grant)]);
+    world.tokens = TokenServer::answering(&[(400, grant)]);
     let refused = world.run(&user, &["plan", "-v"]).expect(1).says("DI0601").says("Invalid JWT Signature.");
     refused.says("key.json").says(EMAIL).says("gcloud iam service-accounts keys list");
-    world.tokens = Tokens::answering(&[(401, json!({ "error": "invalid_client" }))]);
+    world.tokens = TokenServer::answering(&[(401, json!({ "error": "invalid_client" }))]);
     world.run(&user, &["plan"]).expect(1).says("DI0601").says("invalid_client");
     let token = json!({ "access_token": "ya29.x", "expires_in": 3599 });
-    world.tokens = Tokens::answering(&[(503, json!({})), (500, json!({})), (200, token)]);
+    world.tokens = TokenServer::answering(&[(503, json!({})), (500, json!({})), (200, token)]);
     world.run(&user, &["plan", "--detailed-exitcode"]).expect(2);
     assert_eq!(world.tokens.asked().len(), 3);
-    world.tokens = Tokens::answering(&[(503, json!({}))]);
+    world.tokens = TokenServer::answering(&[(503, json!({}))]);
     world
         .run(&user, &["plan"])
         .expect(1)
@@ -423,7 +425,7 @@ fn a_cluster_without_access_by_ip_is_reached_by_its_name_with_a_public_certifica
 
 #[test]
 fn the_name_of_a_served_cluster_is_trusted_as_a_public_one() {
-    let served = Served::with(Options { scale: Scale { time_scale: 6000.0 }, ..Options::default() });
+    let served = SandboxServer::with(Options { scale: Scale { time_scale: 6000.0 }, ..Options::default() });
     let user = User::at(&served, STACK);
     user.run(&["apply", "--auto-approve"]).expect(0);
     update(&served.sandbox, &json!({ "dnsEndpointConfig": { "allowExternalTraffic": true } }));
@@ -474,7 +476,7 @@ fn empty_cluster(proxy: &Proxy, authority: &Authority) {
 
 #[test]
 fn the_proxy_of_the_environment_counts_for_kubeconfigs_and_no_proxy_goes_by_the_server() {
-    let (proxy, authority) = (Proxy::new(Mood::Connects), Authority::new());
+    let (proxy, authority) = (Proxy::new(Behavior::Connects), Authority::new());
     empty_cluster(&proxy, &authority);
     let user = outside("", &authority);
     let mut doctor = clean(&user, &["doctor"]);
@@ -493,7 +495,7 @@ fn the_proxy_of_the_environment_counts_for_kubeconfigs_and_no_proxy_goes_by_the_
 
 #[test]
 fn the_proxy_of_a_kubeconfig_wins_and_gets_nothing_of_the_environment() {
-    let (proxy, authority) = (Proxy::new(Mood::Connects), Authority::new());
+    let (proxy, authority) = (Proxy::new(Behavior::Connects), Authority::new());
     empty_cluster(&proxy, &authority);
     let user = outside(&format!(", proxy-url: '{}'", proxy.url()), &authority);
     // It lies in the repository, as everything in this folder does.
@@ -514,11 +516,11 @@ fn what_a_proxy_refuses_is_told() {
     let user = outside("", &authority);
     let google = self::user(STACK);
     let key = google.path().join("key.json");
-    let tokens = Tokens::answering(&[(200, json!({ "access_token": "t", "expires_in": 3599 }))]);
+    let tokens = TokenServer::answering(&[(200, json!({ "access_token": "t", "expires_in": 3599 }))]);
     std::fs::write(&key, key_file(&tokens.url).to_string()).unwrap();
     let (wants, refuses) = (
-        Proxy::new(Mood::Refuses("407 Proxy Authentication Required")),
-        Proxy::new(Mood::Refuses("403 Forbidden")),
+        Proxy::new(Behavior::Refuses("407 Proxy Authentication Required")),
+        Proxy::new(Behavior::Refuses("403 Forbidden")),
     );
     for (proxy, message, help) in [
         (wants.url(), "the proxy requires a user and a password (407)", "USER:PASSWORD"),

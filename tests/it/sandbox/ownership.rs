@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::served::{Served, User};
+use crate::sandbox_server::{SandboxServer, User};
 
 const GKE: &str = "[gke]\nproject = \"demo\"\nlocation = \"us-central1-c\"\n";
 const POOL: &str = "machine_type = \"e2-standard-4\"\n";
@@ -18,7 +18,7 @@ fn first(more: &str) -> String {
     format!("[stack]\nname = \"first\"\n\n{GKE}\n[cluster]\nname = \"c\"\n\n[node_pool.cpu]\n{POOL}{more}")
 }
 
-fn stranger(served: &Served, namespace: &str) -> String {
+fn stranger(served: &SandboxServer, namespace: &str) -> String {
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
     let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "theirs" } });
     let (code, said) = served.post(&path, &object);
@@ -27,7 +27,7 @@ fn stranger(served: &Served, namespace: &str) -> String {
 }
 
 /// The stacks whose field managers hold an object.
-fn holders(served: &Served, path: &str) -> Vec<String> {
+fn holders(served: &SandboxServer, path: &str) -> Vec<String> {
     let (code, live) = (served.code(path), served.get(path));
     assert_eq!(code, 200, "{path}: {live}");
     let entries = live["metadata"]["managedFields"].as_array().unwrap();
@@ -40,7 +40,7 @@ fn holders(served: &Served, path: &str) -> Vec<String> {
 
 #[test]
 fn two_stacks_share_the_operator_and_the_last_to_leave_removes_it() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let ann = User::at(&served, first(OPERATOR));
     ann.run(&["apply", "--auto-approve"]).expect(0);
     let guest =
@@ -74,7 +74,7 @@ fn two_stacks_share_the_operator_and_the_last_to_leave_removes_it() {
 /// Each sees that the other still uses it, and plans to leave it to the other: then nobody would delete it.
 #[test]
 fn of_two_that_leave_at_once_the_second_deletes() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let ann = User::at(&served, first(OPERATOR));
     ann.run(&["apply", "--auto-approve"]).expect(0);
     let guest =
@@ -98,7 +98,7 @@ fn of_two_that_leave_at_once_the_second_deletes() {
 
 #[test]
 fn what_left_the_file_goes_with_approval_and_things_of_others_are_named() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let ann = User::at(&served, first("\n[namespace.team]\n"));
     ann.run(&["apply", "--auto-approve"]).expect(0);
     let third = format!("\n[node_pool.third]\n{POOL}");
@@ -142,7 +142,7 @@ fn what_left_the_file_goes_with_approval_and_things_of_others_are_named() {
 
 #[test]
 fn without_gkes_sections_nothing_is_done_and_without_a_record_it_goes_on() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let whole = first("\n[namespace.team]\n");
     let ann = User::at(&served, &whole);
     ann.run(&["apply", "--auto-approve"]).expect(0);
@@ -184,7 +184,7 @@ const RAPIDS: &str = "/apis/kubernetes.dask.org/v1/namespaces/team/daskclusters/
 
 #[test]
 fn what_is_still_wanted_keeps_its_namespace() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let cluster = "\n[dask_cluster.rapids]\nnamespace = \"team\"\nimage = \"demo:1\"\nprotect = true\n\
                    worker = { replicas = 1 }\n";
     let ann = User::at(&served, first(&format!("{OPERATOR}\n[namespace.team]\n{cluster}")));
@@ -231,7 +231,7 @@ fn queue(version: &str, name: &str) -> Value {
 
 #[test]
 fn versions_are_views_of_one_object_and_a_definition_takes_all_of_its_kind_along() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let kinds = "\n[manifest.kinds]\nfile = \"kinds.yaml\"\n";
     let app = "\n[manifest.app]\nfile = \"app.yaml\"\ndefinitions = \"kinds.yaml\"\n";
     let ann = User::at(&served, first(&format!("{kinds}{app}")));
@@ -274,7 +274,7 @@ fn versions_are_views_of_one_object_and_a_definition_takes_all_of_its_kind_along
 
 #[test]
 fn the_operator_that_others_need_is_not_forgotten() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let ann = User::at(&served, first(OPERATOR));
     ann.run(&["apply", "--auto-approve"]).expect(0);
     let pod = json!({ "containers": [{ "name": "a", "image": "demo:1" }] });
@@ -328,7 +328,7 @@ fn guest(name: &str, more: &str) -> String {
 /// The two ways of docs/import.md: the first stack hands over, or it no longer exists.
 #[test]
 fn a_dask_cluster_goes_to_another_stack_and_is_destroyed_there() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let home = User::at(&served, first(OPERATOR));
     home.run(&["apply", "--auto-approve"]).expect(0);
     let [mine, theirs] = ["", "manage = false\n"].map(|line| format!("\n[dask_cluster.d]\n{line}{DASK}"));
@@ -366,7 +366,7 @@ fn a_dask_cluster_goes_to_another_stack_and_is_destroyed_there() {
 /// Others clear managedFields: the object is named, and goes with approval only.
 #[test]
 fn an_object_without_its_field_manager_is_named_by_destroy() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let home = User::at(&served, first(OPERATOR));
     home.run(&["apply", "--auto-approve"]).expect(0);
     let alpha = User::at(&served, guest("alpha", &format!("\n[dask_cluster.d]\n{DASK}")));
@@ -382,7 +382,7 @@ fn an_object_without_its_field_manager_is_named_by_destroy() {
 /// What was handed over is nobody's to delete when its section is gone.
 #[test]
 fn what_was_handed_over_outlives_its_section_and_the_stack() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let pool = |line: &str| format!("\n[node_pool.shared]\n{line}{POOL}\n[namespace.theirs]\n{line}");
     let home = User::at(&served, first(&pool("")));
     home.run(&["apply", "--auto-approve"]).expect(0);

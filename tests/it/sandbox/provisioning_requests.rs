@@ -7,7 +7,7 @@ use sandbox::kube::run::Scripts;
 use sandbox::{Options, Scale, Stockout};
 use serde_json::{Value, json};
 
-use crate::served::{FAST, ON_GKE, Served, User};
+use crate::sandbox_server::{FAST, ON_GKE, SandboxServer, User};
 
 const RAPIDS: &str = r#"
 [node_pool.a100]
@@ -36,12 +36,12 @@ const APPLY: [&str; 4] = ["apply", "--auto-approve", "--wait", "1s"];
 /// Ten minutes after a job its nodes go, and its pods with them: time for a look, also on a busy machine.
 const LOOKED_AT: Scale = Scale { time_scale: 120.0 };
 
-fn user(options: Options, stack: &str) -> (Served, User) {
+fn user(options: Options, stack: &str) -> (SandboxServer, User) {
     user_at(FAST, options, stack)
 }
 
-fn user_at(scale: Scale, options: Options, stack: &str) -> (Served, User) {
-    let served = Served::with(Options { scale, ..options });
+fn user_at(scale: Scale, options: Options, stack: &str) -> (SandboxServer, User) {
+    let served = SandboxServer::with(Options { scale, ..options });
     let user = User::at(&served, format!("{ON_GKE}{stack}"));
     (served, user)
 }
@@ -50,12 +50,12 @@ fn without_machines() -> Options {
     Options { scripts: Scripts { no_capacity: true, ..Scripts::default() }, ..Options::default() }
 }
 
-fn requests(served: &Served) -> Vec<Value> {
+fn requests(served: &SandboxServer) -> Vec<Value> {
     served.get(REQUESTS)["items"].as_array().unwrap().clone()
 }
 
 /// The only request.
-fn request(served: &Served) -> Value {
+fn request(served: &SandboxServer) -> Value {
     let all = requests(served);
     assert_eq!(all.len(), 1, "{all:#?}");
     all[0].clone()
@@ -66,13 +66,13 @@ fn path(request: &Value) -> String {
 }
 
 /// Says whether there are machines for the only request.
-fn capacity(served: &Served, what: &str) {
+fn capacity(served: &SandboxServer, what: &str) {
     let patch = json!({ "metadata": { "annotations": { "sandbox.dask-infra.dev/capacity": what } } });
     assert_eq!(served.merge(&path(&request(served)), &patch).0, 200);
 }
 
 /// Has the only request be as it is when nobody came to its nodes.
-fn expire(served: &Served) {
+fn expire(served: &SandboxServer) {
     let live = request(served);
     // Of today: its nodes are there for seven days.
     let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
@@ -86,7 +86,7 @@ fn expire(served: &Served) {
     assert_eq!(served.merge(&status, &patch).0, 200);
 }
 
-fn is_there(served: &Served, path: &str) -> bool {
+fn is_there(served: &SandboxServer, path: &str) -> bool {
     served.code(path) == 200
 }
 

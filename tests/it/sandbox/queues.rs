@@ -14,7 +14,7 @@ use stack::lower::lower;
 use stack::{Options, parse_in};
 
 use crate::golden::{cases, root};
-use crate::served::{Applying, ON_GKE, Served, User, until};
+use crate::sandbox_server::{ON_GKE, RunningCommand, SandboxServer, User, wait_until};
 
 const STACK: &str = r#"
 [node_pool.t4]
@@ -48,7 +48,7 @@ worker = { replicas = 2, gpus = 1, pool = "t4" }
 
 const WORKLOADS: &str = "/apis/kueue.x-k8s.io/v1beta2/namespaces/default/workloads";
 
-fn user(served: &Served, stack: &str) -> User {
+fn user(served: &SandboxServer, stack: &str) -> User {
     let user = User::empty_at(&served.gke);
     fs::copy(root().join("tests/data/kueue.yaml"), user.path().join("kueue.yaml")).unwrap();
     user.write(format!("{ON_GKE}{stack}"));
@@ -56,21 +56,21 @@ fn user(served: &Served, stack: &str) -> User {
 }
 
 /// How many of a Dask cluster's pods there are, and how many of them Kueue holds back.
-fn pods(served: &Served, cluster: &str) -> (usize, usize) {
+fn pods(served: &SandboxServer, cluster: &str) -> (usize, usize) {
     let path = format!("/api/v1/namespaces/default/pods?labelSelector=dask.org%2Fcluster-name%3D{cluster}");
     let found = served.get(&path);
     let pods = found["items"].as_array().unwrap();
     (pods.len(), pods.iter().filter(|pod| kueue::workload::is_gated(pod)).count())
 }
 
-fn parked(served: &Served, workload: &str, is: bool) {
+fn parked(served: &SandboxServer, workload: &str, is: bool) {
     let patch = json!({ "spec": { "active": !is } });
     assert_eq!(served.merge(&format!("{WORKLOADS}/{workload}"), &patch).0, 200);
 }
 
 #[test]
 fn a_gang_waits_whole_and_starts_when_another_goes() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = user(&served, STACK);
     user.run(&["apply", "--auto-approve"]).expect(0);
     assert_eq!(pods(&served, "one"), (4, 0));
@@ -80,8 +80,8 @@ fn a_gang_waits_whole_and_starts_when_another_goes() {
 
     // Three of four GPUs are taken, and the second gang needs two.
     user.edit("[dask_cluster.one]", &format!("{}\n[dask_cluster.one]", TWO.trim_start()));
-    let mut apply = Applying::start(&user, &["apply", "--auto-approve"]);
-    apply.until("insufficient unused quota for nvidia.com/gpu in flavor t4, 1 more needed");
+    let mut apply = RunningCommand::start(&user, &["apply", "--auto-approve"]);
+    apply.wait_until("insufficient unused quota for nvidia.com/gpu in flavor t4, 1 more needed");
     assert_eq!(pods(&served, "two"), (3, 3), "none of its pods has started");
     let phase = served.get("/apis/kubernetes.dask.org/v1/namespaces/default/daskclusters/two");
     assert_eq!(phase["status"]["phase"], "Running", "what the operator says of it");
@@ -111,13 +111,13 @@ fn a_gang_waits_whole_and_starts_when_another_goes() {
 
 #[test]
 fn an_apply_leaves_what_waits_and_the_next_one_goes_on() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = user(&served, &format!("{STACK}{TWO}"));
     let said = user.run(&["apply", "--auto-approve", "--wait", "1s"]).expect(7);
     let text = format!("{}{}", said.out, said.err).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("Waiting for capacity: dask_cluster."), "{text}");
     // One of the two starts first.
-    until("one waits for the other", || user.run(&["status"]).out.contains("queue research"));
+    wait_until("one waits for the other", || user.run(&["status"]).out.contains("queue research"));
     let (ran, waits) = if pods(&served, "one").1 == 0 { ("one", "two") } else { ("two", "one") };
     let gated = pods(&served, waits);
     assert_eq!(gated.0, gated.1, "{waits} waits whole");
@@ -128,7 +128,7 @@ fn an_apply_leaves_what_waits_and_the_next_one_goes_on() {
 
 #[test]
 fn a_queue_goes_with_nothing_of_it_left() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = user(&served, STACK);
     user.run(&["apply", "--auto-approve"]).expect(0);
 
@@ -167,7 +167,7 @@ fn a_queue_goes_with_nothing_of_it_left() {
 /// What Kueue keeps while it is used is not replaced, and the stack's own work is not told to be of others.
 #[test]
 fn a_queue_with_own_work_is_not_replaced_and_kueue_goes_with_it() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = user(&served, STACK);
     user.run(&["apply", "--auto-approve"]).expect(0);
     for what in ["queue.research", "queue.research/ResourceFlavor/t4"] {
@@ -190,7 +190,7 @@ fn a_queue_with_own_work_is_not_replaced_and_kueue_goes_with_it() {
 /// A job says what Kueue says of it: what it waits for, and that it was given up, which no waiting changes.
 #[test]
 fn a_job_in_a_queue_says_what_kueue_says() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let job = "\n[job.train]\nimage = \"demo:1\"\nargs = [\"train\"]\ngpus = 1\npool = \"t4\"\nparallelism = 2\n\
                queue = \"research\"\n";
     let user = user(&served, STACK);

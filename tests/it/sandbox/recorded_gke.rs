@@ -5,7 +5,7 @@ use std::process::Command;
 
 use sandbox::{Options, Scale};
 
-use crate::served::{Served, on_path};
+use crate::sandbox_server::{SandboxServer, on_path};
 
 /// What the recorded exchanges must score at least; see `published_exchanges_come_back`.
 const LEAST_SCORE: f64 = 0.998;
@@ -29,7 +29,7 @@ fn published_exchanges_come_back() {
         println!("skipped: no recorded exchanges beside the project, or no python3");
         return;
     }
-    let served = Served::with(fast());
+    let served = SandboxServer::with(fast());
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(logs).expect("logs").map(|entry| entry.expect("log").path()).collect();
     files.sort();

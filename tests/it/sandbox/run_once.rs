@@ -12,22 +12,22 @@ use sandbox::faults::{FaultEffect, Rule};
 use serde_json::Value;
 
 use crate::props::cases::check;
-use crate::props::harness::{Harness, Moment, Stack, Turn};
+use crate::props::harness::{Harness, Injection, InjectionPoint, Stack};
 use crate::props::player::{Player, paused};
 use crate::props::script::{Approvals, Command, Edit, Kill, Others, Scale, Step};
 use crate::props::snapshot::Snapshot;
-use crate::served::{Served, User};
+use crate::sandbox_server::{SandboxServer, User};
 
 /// A thing that is made once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Made {
+enum RunOnceResource {
     /// A job, whose object may go after its end.
     Job,
     /// A Dask cluster that the operator deletes when it is idle.
     IdleCluster,
 }
 
-impl Made {
+impl RunOnceResource {
     fn section(self) -> &'static str {
         match self {
             Self::Job => "dask_job",
@@ -77,9 +77,9 @@ fn write(user: &User, text: &str) {
 }
 
 /// What is done between the end of what is made once and the next plan.
-type Between = (&'static str, fn(Made, &User));
+type Disturbance = (&'static str, fn(RunOnceResource, &User));
 
-const HARMLESS: &[Between] = &[
+const HARMLESS: &[Disturbance] = &[
     ("a part", |made, user| {
         write(user, &made.stack("train", "a.py", "labels = { of = \"x\" }\n"));
         user.run(&["apply", "--auto-approve", "--target", "namespace.team"]).expect(0).says("1 changed");
@@ -106,16 +106,16 @@ const HARMLESS: &[Between] = &[
 
 #[test]
 fn a_job_that_has_run_does_not_run_again_by_itself() {
-    is_not_made_again_by_itself(Made::Job);
+    is_not_made_again_by_itself(RunOnceResource::Job);
 }
 
 #[test]
 fn a_cluster_that_went_when_it_was_idle_does_not_come_back_by_itself() {
-    is_not_made_again_by_itself(Made::IdleCluster);
+    is_not_made_again_by_itself(RunOnceResource::IdleCluster);
 }
 
-fn is_not_made_again_by_itself(made: Made) {
-    let served = Served::fast();
+fn is_not_made_again_by_itself(made: RunOnceResource) {
+    let served = SandboxServer::fast();
     let user = User::empty_at(&served.gke);
     let goes = || {
         assert_eq!(served.delete(made.path()), 200);
@@ -152,9 +152,9 @@ fn is_not_made_again_by_itself(made: Made) {
 
 #[test]
 fn a_damaged_record_runs_nothing_again() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::empty_at(&served.gke);
-    write(&user, &Made::Job.stack("train", "a.py", ""));
+    write(&user, &RunOnceResource::Job.stack("train", "a.py", ""));
     user.run(&["apply", "--auto-approve"]).expect(0);
     assert_eq!(served.delete(JOB), 200);
     let damaged = serde_json::json!({ "binaryData": { "record": "AAAA" } });
@@ -252,7 +252,7 @@ fn is_made_once(Case(events): &Case) -> Result<(), String> {
                 _ => {}
             }
             let (key, text) = (["train", "learn"][key % 2], format!("{text}.py"));
-            let file = Made::Job.stack(key, &text, &format!("labels = {{ of = \"{labels}\" }}\n"));
+            let file = RunOnceResource::Job.stack(key, &text, &format!("labels = {{ of = \"{labels}\" }}\n"));
             let file = file.replace("100m", ["100m", "0.1", "100000u"][spelling % 3]);
             let step = match event {
                 Event::Apply => Step::Apply(quiet.clone()),
@@ -305,7 +305,7 @@ fn digest_of((cpu, memory): (u64, u64), how: usize) -> String {
     let (cpu, memory) = spelled(cpu, memory, how);
     let keys = [format!("cpu = \"{cpu}\""), format!("memory = \"{memory}\""), "replicas = 1".to_owned()];
     let keys = [&keys[how % 3..], &keys[..how % 3]].concat().join(", ");
-    let text = Made::Job
+    let text = RunOnceResource::Job
         .stack("train", "a.py", "")
         .replace("worker = { replicas = 1, cpu = \"100m\" }", &format!("worker = {{ {keys} }}"))
         .replace("image = \"demo:1\"", &format!("image = \"demo:1\"\nscheduler = {{ cpu = \"{cpu}\" }}"));
@@ -363,7 +363,7 @@ async fn the_pod_of_a_check_that_was_cut_short_goes_with_the_next_apply() {
         let check = first.resources().iter().find(|resource| resource.kind == KindId::Check);
         let pod = kinds::kubernetes::check::pod(&check.unwrap().body).path();
         let (method, path) = ("PATCH".to_owned(), pod.clone());
-        let moment = Moment::At { method, path, skip: 0, turn: Turn::DeathAfter };
+        let moment = InjectionPoint::At { method, path, skip: 0, turn: Injection::DeathAfter };
         let plan = harness.plan(&first, Mode::Apply).await.unwrap();
         harness.apply(&first, &plan, Vec::new(), Some(moment)).await;
         let read_pod = || Request::get(Api::Kubernetes, pod.clone());
@@ -395,7 +395,7 @@ async fn the_pod_of_a_check_is_taken_as_it_is_when_its_apply_is_not_sure_of_it()
     let stack = checked(Some(""));
     let check = stack.resources().iter().find(|resource| resource.kind == KindId::Check);
     let pod = kinds::kubernetes::check::pod(&check.unwrap().body).path();
-    let at = |turn| Moment::At { method: "PATCH".to_owned(), path: pod.clone(), skip: 0, turn };
+    let at = |turn| InjectionPoint::At { method: "PATCH".to_owned(), path: pod.clone(), skip: 0, turn };
     let lost = Rule {
         method: Some("PATCH".to_owned()),
         path: pod.clone(),
@@ -405,7 +405,7 @@ async fn the_pod_of_a_check_is_taken_as_it_is_when_its_apply_is_not_sure_of_it()
         then: FaultEffect::LoseAnswer,
     };
     for (what, rules, moment) in
-        [("killed", Vec::new(), Some(at(Turn::DeathAfter))), ("answer lost", vec![lost], None)]
+        [("killed", Vec::new(), Some(at(Injection::DeathAfter))), ("answer lost", vec![lost], None)]
     {
         let harness = Harness::new();
         let plan = harness.plan(&stack, Mode::Apply).await.unwrap();

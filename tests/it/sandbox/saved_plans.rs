@@ -5,7 +5,7 @@ use dask_infra::report::document;
 use serde_json::{Value, json};
 
 use crate::golden::{golden, root};
-use crate::served::{Served, User};
+use crate::sandbox_server::{SandboxServer, User};
 
 #[test]
 fn the_committed_schema_of_plans_is_current() {
@@ -43,7 +43,7 @@ fn denials(plan: &Value, dear: f64) -> Vec<String> {
 
 #[test]
 fn policies_for_terraform_read_our_plans() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::with_ready_stack(Some(&served.gke));
     let show = |file: &str| -> Value {
         let out = user.run(&["show", "--json", file]).expect(0).out;
@@ -100,7 +100,7 @@ fn policies_for_terraform_read_our_plans() {
 
 #[test]
 fn a_plan_without_changes_is_compared_with_what_is_live() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::with_ready_stack(Some(&served.gke));
     let text = std::fs::read_to_string(user.path().join("stack.toml")).unwrap();
     user.write(text + "\n[check.sum]\nrun = \"dask-sum\"\n\n[check.network]\nrun = \"bandwidth\"\n");
@@ -115,7 +115,7 @@ fn a_plan_without_changes_is_compared_with_what_is_live() {
 
 #[test]
 fn what_cannot_be_applied_is_told_apart() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::with_ready_stack(Some(&served.gke));
     user.run(&["plan", "--out", "plan"]).expect(0);
     let path = |name: &str| user.path().join(name);
@@ -163,7 +163,7 @@ fn what_cannot_be_applied_is_told_apart() {
 /// Two applies at the same time: the second is refused and named the first; a killed one locks nobody out.
 #[test]
 fn a_second_apply_at_the_same_time_is_refused() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::with_ready_stack(Some(&served.gke));
     // More workers than the pool has GPUs: the first apply waits for them until it is killed.
     user.edit("replicas = 2", "replicas = 20");

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use crate::served::{ON_GKE, Served, User};
+use crate::sandbox_server::{ON_GKE, SandboxServer, User};
 
 const STACK: &str = r#"# The lab's cluster.
 [stack]
@@ -64,13 +64,13 @@ spec:
 ";
 
 struct Lab {
-    served: Served,
+    served: SandboxServer,
     user: User,
 }
 
 impl Lab {
     fn started() -> Self {
-        let served = Served::fast();
+        let served = SandboxServer::fast();
         let user = User::at(&served, STACK);
         fs::write(user.path().join("web.yaml"), WEB).unwrap();
         user.run(&["apply", "--auto-approve"]).expect(0);
@@ -236,7 +236,7 @@ worker = { replicas = 1, gpus = 1, pool = "t4" }
 /// was asked to do.
 #[test]
 fn what_is_scaled_to_nothing_is_ready() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::at(&served, format!("{ON_GKE}{GPUS}"));
     user.run(&["apply", "--auto-approve"]).expect(0);
     for address in ["dask_cluster.d", "node_pool.t4"] {

@@ -11,7 +11,7 @@ use sandbox::faults::{FaultEffect, Refuse, Rule};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-use crate::served::{FAST, Served, User};
+use crate::sandbox_server::{FAST, SandboxServer, User};
 
 /// Each stands at one place, so that the table says which one came out.
 const CANARIES: [(&str, &str); 30] = [
@@ -219,7 +219,7 @@ fn echo() -> Rule {
 }
 
 /// Makes an object as somebody else would.
-fn create(served: &Served, path: &str, object: &Value) {
+fn create(served: &SandboxServer, path: &str, object: &Value) {
     let cluster = served.sandbox.clusters().pop().expect("a cluster");
     let request = http::Request::post(path).header("content-type", "application/json");
     let request = request.body(Body::from(object.to_string())).unwrap();
@@ -352,7 +352,7 @@ fn looks(table: &mut Table, user: &User) {
 
 #[test]
 fn no_secret_comes_out_of_any_command_in_any_format() {
-    let served = Served::with(Options { scale: FAST, requests: vec![echo()], ..Options::default() });
+    let served = SandboxServer::with(Options { scale: FAST, requests: vec![echo()], ..Options::default() });
     let tools = tempfile::tempdir().unwrap();
     let user = User::empty_at(&served.gke).rendering(helm(tools.path()));
     let write = |name: &str, text: &str| std::fs::write(user.path().join(name), text).unwrap();

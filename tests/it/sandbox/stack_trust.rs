@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::served::{Said, User};
+use crate::sandbox_server::{CommandOutput, User};
 
 const GKE: &str = "[gke]\nproject = \"demo\"\nlocation = \"us-central1-c\"\n";
 const CHART: &str = "[helm_release.r]\nchart = \"./chart\"\n";
@@ -61,12 +61,12 @@ fn a_stack_chooses_no_helm() {
     );
     let mut command = user.command(&["--helm", "./evil.sh", "plan", "--offline"]);
     command.env("GITHUB_TOKEN", "canary").env("ACTIONS_ID_TOKEN_REQUEST_TOKEN", "canary");
-    Said::of(&command.output().unwrap()).expect(0).says("helm_release.r");
+    CommandOutput::of(&command.output().unwrap()).expect(0).says("helm_release.r");
     let environment = std::fs::read_to_string(user.path().join("ran")).unwrap();
     assert!(!environment.contains("canary"), "{environment}");
     std::fs::remove_file(user.path().join("ran")).unwrap();
     let mut command = user.command(&["plan", "--offline"]);
-    Said::of(&command.env("DASK_INFRA_HELM", "./evil.sh").output().unwrap()).expect(0);
+    CommandOutput::of(&command.env("DASK_INFRA_HELM", "./evil.sh").output().unwrap()).expect(0);
     assert!(ran(&user));
 }
 
@@ -193,7 +193,7 @@ fn what_lies_outside_is_not_read() {
         let text =
             if row.starts_with("extends") { row.clone() } else { format!("[stack]\nname = \"s\"\n\n{row}") };
         write(&user, "stack.toml", &text);
-        let Said { code, out, err } = user.run(&["validate"]);
+        let CommandOutput { code, out, err } = user.run(&["validate"]);
         assert_eq!(code, 1, "{row}: {err}");
         assert!(err.contains("DI0240") && err.contains("--trust-stack"), "{row}: {err}");
         assert!(!format!("{out}{err}").contains("canary"), "{row}: {err}");
@@ -206,7 +206,7 @@ fn what_lies_outside_is_not_read() {
     stack(&user, "", &section("file", &secret));
     user.run(&["--trust-stack", "validate"]).expect(1).says("canary");
     let mut command = user.command(&["validate"]);
-    Said::of(&command.env("DASK_INFRA_TRUST_STACK", "1").output().unwrap()).expect(1).says("canary");
+    CommandOutput::of(&command.env("DASK_INFRA_TRUST_STACK", "1").output().unwrap()).expect(1).says("canary");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::planned;
 use crate::props::cases::check;
 use crate::props::harness::{Harness, Stack};
-use crate::served::{Said, Served, User};
+use crate::sandbox_server::{CommandOutput, SandboxServer, User};
 use crate::world::settled;
 
 const STACK: &str = "[stack]\nname = \"s\"\n\n[gke]\nproject = \"demo\"\nlocation = \"us-central1-c\"\n\n\
@@ -32,8 +32,8 @@ fn write(user: &User, name: &str, text: &str) {
 }
 
 /// A cluster with a pool and a ConfigMap, and a Secret of others.
-fn applied() -> (Served, User) {
-    let served = Served::fast();
+fn applied() -> (SandboxServer, User) {
+    let served = SandboxServer::fast();
     let user = User::empty_at(&served.gke);
     write(&user, "stack.toml", STACK);
     write(&user, "m.yaml", &config("first"));
@@ -109,7 +109,7 @@ fn what_only_the_file_of_a_plan_says_is_never_done() {
         let mut plan = plan_file::load(&user.path().join("good")).unwrap();
         tamper(&mut plan);
         plan_file::save(&user.path().join("bad"), &plan).unwrap();
-        let Said { code, err, .. } = user.run(&["apply", "bad"]);
+        let CommandOutput { code, err, .. } = user.run(&["apply", "bad"]);
         assert_eq!(code, 4, "{what}: {err}");
         assert_eq!(served.code(THEIRS), 200, "{what}");
         assert_eq!(served.get(OURS)["data"], json!({ "k": "first" }), "{what}");
@@ -139,7 +139,7 @@ fn what_moves_by_itself_makes_no_plan_stale() {
 
 #[test]
 fn what_was_asked_for_by_flags_is_in_the_plan() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::with_ready_stack(Some(&served.gke));
     let part = ["apply", "--auto-approve", "--target", "check.cuda"];
     user.run(&part).expect(0);
@@ -161,7 +161,7 @@ fn what_was_asked_for_by_flags_is_in_the_plan() {
 
 #[test]
 fn a_cluster_that_came_up_elsewhere_since_is_seen() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::empty_at(&served.gke);
     write(&user, "stack.toml", STACK);
     write(&user, "m.yaml", &config("first"));

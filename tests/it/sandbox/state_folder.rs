@@ -9,7 +9,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::served::{Said, User};
+use crate::sandbox_server::{CommandOutput, User};
 
 const STACK: &str = "[stack]\nname = \"s\"\n\n[gke]\nproject = \"demo\"\nlocation = \"us-central1-c\"\n\n\
     [cluster]\nname = \"c\"\n\n[node_pool.p]\nmachine_type = \"e2-standard-4\"\n";
@@ -146,7 +146,7 @@ fn a_full_disk_under_the_sandbox_is_no_success() {
     let mut shell = Command::new("sh");
     shell.args(["-c", &script]).arg(program.get_program()).args(program.get_args());
     shell.current_dir(user.path()).env("GOOGLE_CLOUD_PROJECT", "demo").stdin(Stdio::null());
-    let said = Said::of(&shell.output().unwrap()).expect(1).says("is the disk full?");
+    let said = CommandOutput::of(&shell.output().unwrap()).expect(1).says("is the disk full?");
     for lie in ["Apply complete!", "trying again", "could not be renewed"] {
         assert!(!said.out.contains(lie) && !said.err.contains(lie), "{lie}: {}{}", said.out, said.err);
     }

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use crate::served::{Applying, ON_GKE, Served, User};
+use crate::sandbox_server::{ON_GKE, RunningCommand, SandboxServer, User};
 
 const STACK: &str = r#"nodes = 2
 
@@ -36,13 +36,13 @@ wait = true
 const DASK: &str = "/apis/kubernetes.dask.org/v1/namespaces/default";
 
 struct Lab {
-    served: Served,
+    served: SandboxServer,
     user: User,
 }
 
 impl Lab {
     fn started() -> Self {
-        let served = Served::fast();
+        let served = SandboxServer::fast();
         let user = User::at(&served, format!("{ON_GKE}{STACK}"));
         user.run(&["apply", "--auto-approve"]).expect(0);
         Self { served, user }
@@ -167,7 +167,7 @@ fn a_stop_that_is_killed_goes_on() {
     let lab = Lab::started();
     let user = &lab.user;
     for until in ["dask_cluster.d", "node_pool"] {
-        let mut stopping = Applying::start(user, &["stop", "--auto-approve"]);
+        let mut stopping = RunningCommand::start(user, &["stop", "--auto-approve"]);
         stopping.until(until);
         stopping.signal("KILL");
         stopping.end();
@@ -176,7 +176,7 @@ fn a_stop_that_is_killed_goes_on() {
         assert!(lab.names("daskclusters").is_empty());
         assert_eq!((lab.nodes("cpu"), lab.nodes("more")), (0, 0));
 
-        let mut starting = Applying::start(user, &["start", "--auto-approve"]);
+        let mut starting = RunningCommand::start(user, &["start", "--auto-approve"]);
         starting.until(until);
         starting.signal("KILL");
         starting.end();

@@ -6,7 +6,7 @@ use sandbox::{Options, Sandbox};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-use crate::served::{FAST, Said, Served, User};
+use crate::sandbox_server::{CommandOutput, FAST, SandboxServer, User};
 
 const CLUSTERS: &str = "/v1/projects/demo/locations/us-central1-c/clusters";
 
@@ -35,15 +35,15 @@ fn write(user: &User, name: &str, text: &str) -> String {
 }
 
 /// A command without the variables that name a token.
-fn without_token(user: &User, words: &[&str]) -> Said {
+fn without_token(user: &User, words: &[&str]) -> CommandOutput {
     let mut command = user.command(words);
     command.env_remove("DASK_INFRA_SANDBOX_TOKEN_FILE");
-    Said::of(&command.output().unwrap())
+    CommandOutput::of(&command.output().unwrap())
 }
 
 #[test]
 fn before_a_real_server_only_who_knows_the_token_is_answered() {
-    let real = Served::fast();
+    let real = SandboxServer::fast();
     let behind = with_cluster(&real.sandbox);
     assert_eq!(real.sandbox.token(), None, "a simulated one asks for nothing");
     let folder = tempfile::tempdir().unwrap();
@@ -55,7 +55,7 @@ fn before_a_real_server_only_who_knows_the_token_is_answered() {
         dir: Some(folder.path().join("box")),
         ..Options::default()
     };
-    let served = Served::with(options);
+    let served = SandboxServer::with(options);
     let given = with_cluster(&served.sandbox);
     let token = served.sandbox.token().unwrap().to_owned();
     assert_eq!(given["users"][0]["user"]["token"], *token);
@@ -97,7 +97,8 @@ fn before_a_real_server_only_who_knows_the_token_is_answered() {
     assert!(env.contains(&format!("export DASK_INFRA_SANDBOX_TOKEN_FILE={}\n", kept.display())), "{env}");
     assert_eq!(std::fs::read_to_string(&kept).unwrap().trim(), token, "it stays");
     let mut command = user.command(&["sandbox", "kubeconfig", "c", "--dir", &dir]);
-    let written = Said::of(&command.env("GOOGLE_CLOUD_PROJECT", "demo").output().unwrap()).expect(0).out;
+    let written =
+        CommandOutput::of(&command.env("GOOGLE_CLOUD_PROJECT", "demo").output().unwrap()).expect(0).out;
     let written: Value = serde_json::from_str(&written).unwrap();
     assert_eq!(written["users"][0]["user"]["token"], *token);
     without_token(

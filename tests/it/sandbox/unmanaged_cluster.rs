@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::served::{Served, User};
+use crate::sandbox_server::{SandboxServer, User};
 
 const PARENT: &str = "/v1/projects/demo/locations/us-central1-c";
 
-fn gke(served: &Served, method: &str, path: &str, body: &Value) -> Value {
+fn gke(served: &SandboxServer, method: &str, path: &str, body: &Value) -> Value {
     let reply = served.sandbox.gke_request(method, path, "", body.to_string().as_bytes()).unwrap();
     assert_eq!(reply.code, 200, "{method} {path}: {}", reply.body);
     reply.body
 }
 
 /// Asks again until a thing runs; the sandbox has its own clock.
-fn running(served: &Served, path: &str) -> Value {
+fn running(served: &SandboxServer, path: &str) -> Value {
     for _ in 0..3000 {
         let live = gke(served, "GET", path, &Value::Null);
         if live["status"] == "RUNNING" {
@@ -27,7 +27,7 @@ fn running(served: &Served, path: &str) -> Value {
 }
 
 /// What Terraform would have made.
-fn platform(served: &Served) {
+fn platform(served: &SandboxServer) {
     let cpu = json!({ "name": "cpu", "initialNodeCount": 1, "config": { "machineType": "e2-standard-4" } });
     let cluster = json!({ "cluster": { "name": "shared", "nodePools": [cpu] } });
     gke(served, "POST", &format!("{PARENT}/clusters"), &cluster);
@@ -43,13 +43,13 @@ fn platform(served: &Served) {
     running(served, &format!("{PARENT}/clusters/shared/nodePools/gpu"));
 }
 
-fn cluster(served: &Served) -> Value {
+fn cluster(served: &SandboxServer) -> Value {
     gke(served, "GET", &format!("{PARENT}/clusters/shared"), &Value::Null)
 }
 
 #[test]
 fn what_others_own_is_used_and_left_as_it_is() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::with_stack("on-existing-gke", Some(&served.gke));
     user.run(&["validate"]).expect(0);
     user.run(&["plan"]).expect(1).says("GKE cluster shared does not exist").says("stack.toml:17:8");
@@ -91,7 +91,7 @@ fn what_others_own_is_used_and_left_as_it_is() {
 
 #[test]
 fn a_stack_in_which_nothing_is_managed_checks() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     platform(&served);
     let user = User::with_stack("on-existing-gke", Some(&served.gke));
     let text = user.stack();

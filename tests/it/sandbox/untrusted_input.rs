@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::hosts::agent::{Agent, HOSTS, Setting};
-use crate::served::{Said, User, on_path, until};
+use crate::sandbox_server::{CommandOutput, User, on_path, wait_until};
 
 /// Stands for a host: answers as an agent does, with what it was given.
 const HOST: &str = r#"#!/usr/bin/env python3
@@ -62,10 +62,10 @@ impl Host {
     }
 
     /// A command whose `[local]` or `[ssh]` leads to it.
-    fn run(&self, user: &User, words: &[&str]) -> Said {
+    fn run(&self, user: &User, words: &[&str]) -> CommandOutput {
         let mut command = user.command(words);
         command.env("DASK_INFRA_PYTHON", self.program()).env("DASK_INFRA_SSH", self.program());
-        Said::of(&command.output().unwrap())
+        CommandOutput::of(&command.output().unwrap())
     }
 }
 
@@ -295,7 +295,7 @@ fn what_another_process_calls_itself_is_not_run() {
     let shell = format!("cd '{}'", place.path().display());
     let mut agent = Agent::start_with(state.path(), &Setting { shell: &shell, ..Setting::default() });
     let mut found = Vec::new();
-    until("both are seen", || {
+    wait_until("both are seen", || {
         let (_, list) = agent.get(&format!("{HOSTS}/strangers"));
         found = processes
             .iter()

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::golden::root;
-use crate::served::{Said, User};
+use crate::sandbox_server::{CommandOutput, User};
 
 /// Without what differs from run to run: numbers, how long something took, and on what it was seen to wait.
 fn shape(line: &str) -> Option<String> {
@@ -47,7 +47,7 @@ fn the_walkthrough_shows_what_is_printed() {
         let (block, after) = part.split_once("```\n").unwrap();
         let (command, shown) = block.split_once('\n').unwrap();
         let words: Vec<&str> = command.split_whitespace().collect();
-        let Said { out, err, .. } = user.run(&words);
+        let CommandOutput { out, err, .. } = user.run(&words);
         let printed = shapes(out.lines().chain(err.lines()));
         let missing: Vec<String> =
             shapes(shown.lines().filter(|line| *line != "…")).difference(&printed).cloned().collect();

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
 use crate::real::{ControlPlane, CudaCheck, Dask, Operator, Part, needs};
-use crate::served::{Applying, Said, Served, User};
+use crate::sandbox_server::{CommandOutput, RunningCommand, SandboxServer, User};
 
 const CLUSTER: &str = "/apis/kubernetes.dask.org/v1/namespaces/default/daskclusters/d";
 const WORKERS: &str =
@@ -33,7 +33,7 @@ fn hangups_are_ignored() -> bool {
 
 #[test]
 fn on_the_sandbox_a_busy_cluster_stays_until_it_is_idle() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::with_ready_stack(Some(&served.gke));
     let target = "[gke]\nproject = \"demo\"\nlocation = \"us-central1-c\"\n\n[cluster]\nname = \"c\"\n\n\
         [node_pool.cpu]\nmachine_type = \"e2-standard-8\"\n\n[dask_operator]\nversion = \"2026.3.0\"\n";
@@ -71,8 +71,8 @@ fn on_the_sandbox_a_busy_cluster_stays_until_it_is_idle() {
         (user.command(&words(&["--wait", "4h"])), hangup, 143),
         (nohup, &["HUP", "INT"], 130),
     ] {
-        let mut applying = Applying::of(command);
-        let line = applying.until(BUSY);
+        let mut applying = RunningCommand::of(command);
+        let line = applying.wait_until(BUSY);
         assert!(line.contains("dask_cluster.d") && line.contains("3 tasks running (at most 4h)"), "{line}");
         for signal in signals {
             applying.signal(signal);
@@ -86,8 +86,8 @@ fn on_the_sandbox_a_busy_cluster_stays_until_it_is_idle() {
     // A saved plan carries the wait, and says so.
     let plan = ["plan", "--when-idle", "--wait", "30m", "--out", "p", "--allow", "replace:dask_cluster.d"];
     user.run(&plan).expect(0).says("waits until it is idle, at most 30m");
-    let mut applying = Applying::start(&user, &["apply", "p"]);
-    applying.until(BUSY);
+    let mut applying = RunningCommand::start(&user, &["apply", "p"]);
+    applying.wait_until(BUSY);
     tasks(Value::Null);
     assert_eq!(applying.end(), Some(0));
     assert_ne!(uid(), first);
@@ -114,7 +114,7 @@ fn a_time_to_wait_is_checked() {
     }
 }
 
-fn run(user: &User, words: &[&str]) -> Said {
+fn run(user: &User, words: &[&str]) -> CommandOutput {
     block_in_place(|| user.run(words))
 }
 
@@ -146,8 +146,8 @@ async fn a_real_scheduler_with_a_running_task_is_waited_for() {
     run(&user, &words(&["--wait", "2s"])).expect(6).says(&format!("{BUSY} 1 task running"));
     assert_eq!(client.get(CLUSTER).await.1["metadata"]["uid"], before);
 
-    let mut applying = Applying::start(&user, &words(&["--wait", "10m"]));
-    let line = applying.until(BUSY);
+    let mut applying = RunningCommand::start(&user, &words(&["--wait", "10m"]));
+    let line = applying.wait_until(BUSY);
     assert!(line.contains("1 task running (at most 10m)"), "{line}");
     assert_eq!(client.get(CLUSTER).await.1["metadata"]["uid"], before);
     std::fs::write(&done, "").unwrap();

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
 use crate::real::{ControlPlane, Part, needs};
-use crate::served::{Said, Served, User};
+use crate::sandbox_server::{CommandOutput, SandboxServer, User};
 
 const STACK: &str = r#"[stack]
 name = "lab"
@@ -40,14 +40,14 @@ scheduler = { pool = "cpu" }
 worker = { replicas = 1, gpus = 1, pool = "t4" }
 "#;
 
-fn lab() -> (Served, User) {
-    let served = Served::fast();
+fn lab() -> (SandboxServer, User) {
+    let served = SandboxServer::fast();
     let user = User::at(&served, STACK);
     (served, user)
 }
 
 /// Asks until the answer has the words, and gives it.
-fn until(user: &User, address: &str, words: &str) -> Said {
+fn wait_until(user: &User, address: &str, words: &str) -> CommandOutput {
     let begun = Instant::now();
     loop {
         let said = user.run(&["why", address]).expect(0);
@@ -74,7 +74,7 @@ fn a_worker_without_a_gpu_and_its_cure() {
     let group = "/apis/kubernetes.dask.org/v1/namespaces/default/daskworkergroups/d-default";
     let (status, said) = served.merge(group, &json!({ "spec": { "worker": { "replicas": 3 } } }));
     assert_eq!(status, 200, "{said}");
-    until(&user, "dask_cluster.d", "the nodes it can run on have no free GPU")
+    wait_until(&user, "dask_cluster.d", "the nodes it can run on have no free GPU")
         .says("Insufficient nvidia.com/gpu")
         .says("dask-infra scale node_pool.t4 3 --write")
         .says("dask-infra scale dask_cluster.d N")
@@ -108,22 +108,22 @@ fn machines_that_are_not_to_be_had() {
 /// The pool is at its limit: the scheduler knows only the nodes that are there, the node autoscaler why there are no more.
 #[test]
 fn the_autoscalers_own_reason_comes_first() {
-    let served = Served::fast();
+    let served = SandboxServer::fast();
     let user = User::at(&served, STACK.replace("nodes = 1\n", "nodes = { min = 0, max = 1 }\n"));
     user.run(&["apply", "--auto-approve"]).expect(0);
     let group = "/apis/kubernetes.dask.org/v1/namespaces/default/daskworkergroups/d-default";
     let (status, said) = served.merge(group, &json!({ "spec": { "worker": { "replicas": 3 } } }));
     assert_eq!(status, 200, "{said}");
-    until(&user, "dask_cluster.d", "node_pool.t4 has its maximum of nodes")
+    wait_until(&user, "dask_cluster.d", "node_pool.t4 has its maximum of nodes")
         .says("NotTriggerScaleUp")
         .says("raise `max`");
     user.run(&["status"]).expect(0).says("the autoscaler adds no node");
 }
 
 /// A program that is ended with the test, however that ends.
-struct Going(Child);
+struct ChildGuard(Child);
 
-impl Drop for Going {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         let _ended = self.0.kill().and_then(|()| self.0.wait());
     }
@@ -163,10 +163,10 @@ async fn the_real_schedulers_words_become_causes() {
     std::fs::write(&path, text).unwrap();
     // It waits for pods that nobody will run, until it is told to stop.
     let mut apply = user.command(&["apply", "--auto-approve"]);
-    let apply = Going(apply.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let apply = ChildGuard(apply.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     block_in_place(|| {
         for (name, _, _, predicate, what) in pods {
-            let said = until(&user, &format!("manifest.{name}"), what);
+            let said = wait_until(&user, &format!("manifest.{name}"), what);
             assert!(said.out.contains(predicate), "{}", said.out);
         }
     });

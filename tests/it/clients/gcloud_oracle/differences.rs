@@ -12,7 +12,7 @@ use crate::control_plane::contract::fits;
 /// `differences.toml`, `terraform-differences.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Known {
+pub struct KnownDifferences {
     /// How many places differ in all. Lower it with every fix.
     pub most: usize,
     class: Vec<Class>,
@@ -28,13 +28,13 @@ pub struct Class {
     /// `INTENT SIDE METHOD PATH FIELD`; `*` stands for any text.
     #[serde(default)]
     at: Vec<String>,
-    instead: Option<Instead>,
+    instead: Option<Replacement>,
 }
 
 /// The same meaning by another request, whose value is compared all the same.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Instead {
+struct Replacement {
     /// `METHOD PATH FIELD`.
     gcloud: String,
     ours: String,
@@ -42,7 +42,7 @@ struct Instead {
     beside: Vec<String>,
 }
 
-impl Known {
+impl KnownDifferences {
     pub fn read(text: &str) -> Self {
         let known: Self = toml::from_str(text).unwrap();
         for class in &known.class {
@@ -86,7 +86,7 @@ impl Known {
     }
 }
 
-impl Instead {
+impl Replacement {
     /// Takes the field out of a request of gcloud's; our request for it.
     fn taken(&self, request: &mut Request) -> Option<Request> {
         let (method, path, field) = words(&self.gcloud);
@@ -129,7 +129,7 @@ impl fmt::Display for Difference {
 
 /// Requests to one place: how many, and the fields of all.
 #[derive(Default)]
-struct Sent {
+struct PlaceRequests {
     requests: usize,
     fields: BTreeMap<String, String>,
 }
@@ -137,7 +137,7 @@ struct Sent {
 /// Where what we send for an intent is not what they send, whose name is `who`.
 pub fn between(intent: &str, ours: &[Request], theirs: &[Request], who: &str) -> Vec<Difference> {
     let (ours, theirs) = (by_place(ours), by_place(theirs));
-    let nothing = Sent::default();
+    let nothing = PlaceRequests::default();
     let targets: BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();
     let mut found = Vec::new();
     for target in targets {
@@ -151,7 +151,7 @@ pub fn between(intent: &str, ours: &[Request], theirs: &[Request], who: &str) ->
             found.push(Difference { place: format!("{intent} {side} {target} {field}"), ours, theirs });
         };
         if ours.requests != theirs.requests {
-            let count = |sent: &Sent| (sent.requests > 0).then(|| sent.requests.to_string());
+            let count = |sent: &PlaceRequests| (sent.requests > 0).then(|| sent.requests.to_string());
             add("(requests)", count(ours), count(theirs));
         }
         let fields: BTreeSet<&String> = ours.fields.keys().chain(theirs.fields.keys()).collect();
@@ -165,8 +165,8 @@ pub fn between(intent: &str, ours: &[Request], theirs: &[Request], who: &str) ->
     found
 }
 
-fn by_place(requests: &[Request]) -> BTreeMap<String, Sent> {
-    let mut all: BTreeMap<String, Sent> = BTreeMap::new();
+fn by_place(requests: &[Request]) -> BTreeMap<String, PlaceRequests> {
+    let mut all: BTreeMap<String, PlaceRequests> = BTreeMap::new();
     for Request { method, path, body } in requests {
         let sent = all.entry(format!("{method} {path}")).or_default();
         sent.requests += 1;

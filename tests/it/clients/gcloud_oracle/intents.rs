@@ -80,7 +80,7 @@ pub struct Intent {
 const BY_KEY: &str = "-by-key";
 
 /// The cluster that is there before, and the plan; or why there is none.
-pub type Made = Result<(Option<Value>, Plan), String>;
+pub type IntentPlan = Result<(Option<Value>, Plan), String>;
 
 fn yes() -> bool {
     true
@@ -159,12 +159,12 @@ impl Intent {
     }
 
     /// Itself, with what is made of it.
-    pub fn planned(self) -> (Self, Made) {
+    pub fn planned(self) -> (Self, IntentPlan) {
         let made = self.plan();
         (self, made)
     }
 
-    fn plan(&self) -> Made {
+    fn plan(&self) -> IntentPlan {
         let mut world = World::empty();
         if self.exists {
             world = self.world(&read(&self.stack(&[&self.before]))?.0);

@@ -9,14 +9,15 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 
-use super::differences::{self, Known};
-use super::intents::{Intent, Made, writes};
+use super::differences::{self, KnownDifferences};
+use super::intents::{Intent, IntentPlan, writes};
 use super::{Request, Tally, planned};
 
 /// Fewer would be a loss.
 const LEAST: usize = 45;
 
-pub static PLANNED: LazyLock<Vec<(Intent, Made)>> = LazyLock::new(|| planned(include_str!("terraform.toml")));
+pub static PLANNED: LazyLock<Vec<(Intent, IntentPlan)>> =
+    LazyLock::new(|| planned(include_str!("terraform.toml")));
 
 /// What the provider sends: one request, as it creates nothing else.
 fn sent(intent: &Intent) -> Request {
@@ -42,7 +43,7 @@ fn with_pool(mut cluster: Map<String, Value>) -> Map<String, Value> {
 fn terraforms_provider_sends_the_same_for_the_same_configuration() {
     assert!(PLANNED.len() >= LEAST, "{} configurations", PLANNED.len());
     let word = std::env::var("DASK_INFRA_INTENT").unwrap_or_default();
-    let known = Known::read(include_str!("terraform-differences.toml"));
+    let known = KnownDifferences::read(include_str!("terraform-differences.toml"));
     let chosen: Vec<_> = PLANNED.iter().filter(|(intent, _)| intent.name.contains(&word)).collect();
     let mut tally = Tally::new(&known);
     for (intent, made) in &chosen {

@@ -12,10 +12,10 @@ use axum::http::{Request, Response, header};
 use serde_json::json;
 use tokio::task::block_in_place;
 
-use super::shapes::Sent;
+use super::shapes::RequestParts;
 use crate::control_plane::helm_as_client::chart;
 use crate::real::{Access, ControlPlane, Operator, PATIENCE, Part};
-use crate::served::User;
+use crate::sandbox_server::User;
 
 pub type Shapes = BTreeSet<String>;
 
@@ -35,7 +35,7 @@ async fn forward(State(proxy): State<Arc<Proxy>>, request: Request<Body>) -> Res
         parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     };
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-    let sent = Sent {
+    let sent = RequestParts {
         method: parts.method.as_str(),
         path,
         accept: text(header::ACCEPT),

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::normalizer::{Normalizer, keep};
 use super::script::{Case, Read, Step, fill};
-use crate::clients::kubectl::Held;
+use crate::clients::kubectl::SharedCluster;
 use crate::real::{ControlPlane, PATIENCE};
 
 /// Normalised answers of each case.
@@ -28,11 +28,11 @@ pub async fn sandbox(cases: &[Case]) -> Answers {
     // Another test may have been first.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let cluster = Arc::new(Mutex::new(Cluster::new("contract", Timestamp::now())));
-    let held = Held { cluster, changed: Arc::new(watch::Sender::new(0)) };
-    let store = Store::Held(held.clone());
+    let cluster = SharedCluster { cluster, changed: Arc::new(watch::Sender::new(0)) };
+    let store = Store::SharedCluster(cluster.clone());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
-    let server = tokio::spawn(async move { axum::serve(listener, router(held)).await.unwrap() });
+    let server = tokio::spawn(async move { axum::serve(listener, router(cluster)).await.unwrap() });
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     let ours = Server { http, base, token: "any".to_owned(), store };
     ours.prepare(cases).await;
@@ -64,13 +64,13 @@ struct Server {
 
 /// Where a server keeps its objects.
 enum Store {
-    Held(Held),
+    SharedCluster(SharedCluster),
     /// The address of etcd's gateway.
     Etcd(String),
 }
 
 /// What came back.
-struct Came {
+struct Response {
     code: u16,
     media: String,
     warnings: Vec<String>,
@@ -78,7 +78,7 @@ struct Came {
     bytes: Vec<u8>,
 }
 
-impl Came {
+impl Response {
     /// The body; protobuf as the JSON that it stands for.
     fn value(&self) -> Value {
         match protobuf::read(&self.bytes) {
@@ -111,23 +111,23 @@ impl Server {
             let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": case.name}});
             self.plain("POST", "/api/v1/namespaces", &body).await;
         }
-        self.until("/apis/kubernetes.dask.org/v1/daskclusters", 200, "").await;
-        self.until("/apis/kubernetes.dask.org/v1/daskworkergroups", 200, "").await;
+        self.wait_until("/apis/kubernetes.dask.org/v1/daskclusters", 200, "").await;
+        self.wait_until("/apis/kubernetes.dask.org/v1/daskworkergroups", 200, "").await;
     }
 
     /// What a controller adds to each namespace, and pods need.
     async fn wait_for_accounts(&self, cases: &[Case]) {
         for case in cases {
             let core = format!("/api/v1/namespaces/{}", case.name);
-            self.until(&format!("{core}/serviceaccounts/default"), 200, "").await;
-            self.until(&format!("{core}/configmaps/kube-root-ca.crt"), 200, "").await;
+            self.wait_until(&format!("{core}/serviceaccounts/default"), 200, "").await;
+            self.wait_until(&format!("{core}/configmaps/kube-root-ca.crt"), 200, "").await;
         }
     }
 
     /// Forgets what was before now, so that reading on from before it fails.
     async fn compact(&self) {
         let url = match &self.store {
-            Store::Held(held) => return held.with(|cluster, _| cluster.compact()),
+            Store::SharedCluster(cluster) => return cluster.with(|cluster, _| cluster.compact()),
             Store::Etcd(url) => url,
         };
         let post = async |path: &str, body: Value| -> Value {
@@ -143,11 +143,11 @@ impl Server {
 
     async fn plain(&self, method: &str, path: &str, body: &Value) {
         let headers = [("content-type".to_owned(), "application/json".to_owned())];
-        let Came { code, text, .. } = self.send(method, path, &headers, body.to_string()).await;
+        let Response { code, text, .. } = self.send(method, path, &headers, body.to_string()).await;
         assert_eq!(code, 201, "{path}: {text}");
     }
 
-    async fn until(&self, path: &str, code: u16, with: &str) {
+    async fn wait_until(&self, path: &str, code: u16, with: &str) {
         let begun = Instant::now();
         loop {
             let came = self.send("GET", path, &[], String::new()).await;
@@ -176,7 +176,7 @@ impl Server {
             }
             let path = fill(path, &said);
             if let Read::Until(code, with) = read {
-                self.until(&path, *code, with).await;
+                self.wait_until(&path, *code, with).await;
                 said.push(Value::Null);
                 continue;
             }
@@ -200,7 +200,7 @@ impl Server {
 
     /// A busy API server asks clients to come again until the watch cache of a new kind is filled: when that is depends on the machine,
     /// and not on the case. Source: `apiserver/pkg/storage/cacher/ready.go` of Kubernetes 1.36.
-    async fn ready(&self, method: &str, path: &str, headers: &[(String, String)], body: &[u8]) -> Came {
+    async fn ready(&self, method: &str, path: &str, headers: &[(String, String)], body: &[u8]) -> Response {
         let begun = Instant::now();
         loop {
             let came = self.send(method, path, headers, body).await;
@@ -220,7 +220,7 @@ impl Server {
         path: &str,
         headers: &[(String, String)],
         body: impl Into<Vec<u8>>,
-    ) -> Came {
+    ) -> Response {
         let method = Method::from_bytes(method.as_bytes()).unwrap();
         let mut request = self.http.request(method, format!("{}{path}", self.base)).bearer_auth(&self.token);
         request = request.header("user-agent", "contract/1.0");
@@ -237,7 +237,7 @@ impl Server {
         let media = media.split(';').next().unwrap_or_default().to_owned();
         let warnings = text("warning");
         let bytes = response.bytes().await.unwrap().to_vec();
-        Came { code, media, warnings, text: String::from_utf8_lossy(&bytes).into_owned(), bytes }
+        Response { code, media, warnings, text: String::from_utf8_lossy(&bytes).into_owned(), bytes }
     }
 }
 

@@ -18,7 +18,7 @@ const TELLING: &[&str] = &[
 ];
 
 /// A request as it came or as a case has it.
-pub struct Sent<'a> {
+pub struct RequestParts<'a> {
     pub method: &'a str,
     /// With the query.
     pub path: &'a str,
@@ -27,7 +27,7 @@ pub struct Sent<'a> {
     pub body: &'a [u8],
 }
 
-impl Sent<'_> {
+impl RequestParts<'_> {
     /// `METHOD PATTERN?QUERY < ACCEPT > CONTENT-TYPE BODY`.
     pub fn shape(&self) -> String {
         let (path, query) = self.path.split_once('?').unwrap_or((self.path, ""));
@@ -105,7 +105,7 @@ fn shape_of(step: &Step) -> String {
         found.map_or("", |(_, value)| value.as_str())
     };
     let body = step.bytes(&[]);
-    Sent {
+    RequestParts {
         method: step.method,
         path: &step.path,
         accept: header("accept"),

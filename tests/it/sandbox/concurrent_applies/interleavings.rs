@@ -48,7 +48,7 @@ impl Move {
     }
 }
 
-struct Asked {
+struct PendingRequest {
     request: Request,
     /// How many locks had been written when it was sent.
     locks: usize,
@@ -59,7 +59,7 @@ struct Asked {
 #[derive(Default)]
 struct Board {
     store: Arc<Mutex<Store>>,
-    asked: Mutex<[VecDeque<Asked>; 2]>,
+    asked: Mutex<[VecDeque<PendingRequest>; 2]>,
     /// Who took the lock, in order.
     locks: Mutex<Vec<u64>>,
     wrong: Mutex<Vec<String>>,
@@ -102,12 +102,12 @@ impl Board {
 }
 
 /// One process's connection.
-struct Line {
+struct ProcessApi {
     board: Arc<Board>,
     who: usize,
 }
 
-impl LiveApi for Line {
+impl LiveApi for ProcessApi {
     fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>> {
         let locks = self.board.locks.lock().unwrap().len();
         if !is_shared(&request) {
@@ -116,14 +116,14 @@ impl LiveApi for Line {
         }
         let (answer, answered) = oneshot::channel();
         let lost = request.unanswered("nobody answers");
-        self.board.asked.lock().unwrap()[self.who].push_back(Asked { request, locks, answer });
+        self.board.asked.lock().unwrap()[self.who].push_back(PendingRequest { request, locks, answer });
         async move { answered.await.unwrap_or(Err(lost)) }.boxed()
     }
 }
 
 /// A process that can be made to sleep or to die.
-struct Body {
-    work: Option<LocalBoxFuture<'static, Ended>>,
+struct ProcessFuture {
+    work: Option<LocalBoxFuture<'static, ApplyEnd>>,
     state: Arc<Mutex<(State, Option<Waker>)>>,
 }
 
@@ -134,8 +134,8 @@ enum State {
     Dead,
 }
 
-impl Future for Body {
-    type Output = Option<Ended>;
+impl Future for ProcessFuture {
+    type Output = Option<ApplyEnd>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let state = {
@@ -163,19 +163,19 @@ struct Bounds {
 
 /// Everything that was decided, and out of how much.
 #[derive(Clone, Debug, Default)]
-struct Decided {
+struct Decisions {
     taken: Vec<(usize, usize)>,
     moves: Vec<Move>,
 }
 
 /// One run.
-struct Ran {
-    decided: Decided,
-    ended: [Option<Ended>; 2],
+struct RunResult {
+    decided: Decisions,
+    ended: [Option<ApplyEnd>; 2],
     board: Arc<Board>,
 }
 
-fn moves(asked: &[VecDeque<Asked>; 2], last: usize, left: Bounds) -> Vec<Move> {
+fn moves(asked: &[VecDeque<PendingRequest>; 2], last: usize, left: Bounds) -> Vec<Move> {
     let mut found = Vec::new();
     let waiting: Vec<usize> = [last, 1 - last].into_iter().filter(|who| !asked[*who].is_empty()).collect();
     for (number, who) in waiting.iter().enumerate() {
@@ -199,21 +199,21 @@ fn moves(asked: &[VecDeque<Asked>; 2], last: usize, left: Bounds) -> Vec<Move> {
 }
 
 /// Runs two jobs with what is decided beforehand, and the first choice from there on.
-async fn run(jobs: &[Job; 2], start: &Store, choices: &[usize], bounds: Bounds) -> Ran {
+async fn run(jobs: &[Job; 2], start: &Store, choices: &[usize], bounds: Bounds) -> RunResult {
     let store = Arc::new(Mutex::new(start.clone()));
     let board = Arc::new(Board { store, ..Board::default() });
     let states: [_; 2] = std::array::from_fn(|_| Arc::new(Mutex::new((State::Awake, None::<Waker>))));
     let (_keep, interrupt) = watch::channel(0);
     let bodies = [0, 1].map(|who| {
-        let line: Arc<dyn LiveApi> = Arc::new(Line { board: Arc::clone(&board), who });
+        let line: Arc<dyn LiveApi> = Arc::new(ProcessApi { board: Arc::clone(&board), who });
         let work = process(line, who as u32 + 1, jobs[who].clone(), interrupt.clone());
-        Body { work: Some(work.boxed_local()), state: Arc::clone(&states[who]) }
+        ProcessFuture { work: Some(work.boxed_local()), state: Arc::clone(&states[who]) }
     });
     let [first, second] = bodies;
     let over: Arc<Mutex<[bool; 2]>> = Arc::default();
     let note = |who: usize| {
         let over = Arc::clone(&over);
-        move |ended: Option<Ended>| {
+        move |ended: Option<ApplyEnd>| {
             over.lock().unwrap()[who] = true;
             ended
         }
@@ -225,7 +225,7 @@ async fn run(jobs: &[Job; 2], start: &Store, choices: &[usize], bounds: Bounds) 
             waker.wake();
         }
     };
-    let mut decided = Decided::default();
+    let mut decided = Decisions::default();
     let decide = async {
         let (mut left, mut last) = (bounds, 0);
         let mut wakes: [Option<Instant>; 2] = [None, None];
@@ -258,7 +258,8 @@ async fn run(jobs: &[Job; 2], start: &Store, choices: &[usize], bounds: Bounds) 
             }
             left.accidents -= usize::from(chosen.is_accident());
             last = who;
-            let Asked { request, locks, answer } = board.asked.lock().unwrap()[who].pop_front().unwrap();
+            let PendingRequest { request, locks, answer } =
+                board.asked.lock().unwrap()[who].pop_front().unwrap();
             let done = (chosen != Move::LoseRequest(who)).then(|| board.perform(who, &request, locks));
             let _gone = match (chosen, done) {
                 (Move::Answer(_) | Move::Sleep(_), Some(done)) => answer.send(done),
@@ -280,7 +281,7 @@ async fn run(jobs: &[Job; 2], start: &Store, choices: &[usize], bounds: Bounds) 
     };
     let (first, second) = (first.map(note(0)), second.map(note(1)));
     let (first, second, ()) = futures::join!(first, second, decide);
-    Ran { decided, ended: [first, second], board }
+    RunResult { decided, ended: [first, second], board }
 }
 
 /// The next choices in the order of trying, or none.
@@ -306,11 +307,11 @@ fn serial(start: &Store, order: &[(u32, &Job)]) -> World {
 }
 
 /// Everything that must hold when both have ended.
-async fn holds(jobs: &[Job; 2], serials: &[World], ran: &Ran) -> Vec<String> {
-    let Ran { board, ended, .. } = ran;
+async fn holds(jobs: &[Job; 2], serials: &[World], ran: &RunResult) -> Vec<String> {
+    let RunResult { board, ended, .. } = ran;
     let mut wrong = board.wrong.lock().unwrap().clone();
     let ours = board.store.lock().unwrap().ours();
-    let plain = Plain(Arc::clone(&board.store));
+    let plain = DirectApi(Arc::clone(&board.store));
     let place = model::record::Record::object("s");
     let found = record::fetch(&plain, &place, live::retry::RetryPolicy::Read).await.unwrap();
     let stored = match found {
@@ -347,7 +348,7 @@ async fn holds(jobs: &[Job; 2], serials: &[World], ran: &Ran) -> Vec<String> {
     for round in 0..2 {
         let destroy = Job { mode: Mode::Destroy, ..jobs[0].clone() };
         let destroyed = alone(&board.store, 9 + round, &destroy).await;
-        if let Ended::Refused(why) = destroyed {
+        if let ApplyEnd::Refused(why) = destroyed {
             wrong.push(format!("it cannot be destroyed: {why}"));
         }
     }
@@ -374,7 +375,7 @@ fn explore(name: &str, jobs: [Job; 2], start: &Store, bounds: Bounds) {
             (ran, wrong)
         });
         tried += 1;
-        let Ran { decided, ended, .. } = ran;
+        let RunResult { decided, ended, .. } = ran;
         assert!(wrong.is_empty(), "{name}:\n{}\n{:?}\n{ended:?}", wrong.join("\n"), decided.moves);
         choices = next(&decided.taken);
     }
@@ -455,7 +456,7 @@ fn a_record_that_cannot_be_used_is_told_with_its_cure_before_anything_is_done() 
         let store = Arc::new(Mutex::new(broken));
         for job in [Job::apply(&[("a", "2")]), Job::destroy(&stack)] {
             let before = store.lock().unwrap().ours();
-            let Ended::Refused(why) = paused(alone(&store, 1, &job)) else { panic!("{says}: it goes on") };
+            let ApplyEnd::Refused(why) = paused(alone(&store, 1, &job)) else { panic!("{says}: it goes on") };
             // Lines are broken where they are full.
             let why = why.replace("  |", " ").split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(why.contains(says) && why.contains("delete configmap dask-infra-s"), "{why}");

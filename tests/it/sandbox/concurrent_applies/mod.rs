@@ -66,7 +66,7 @@ fn stack(namespaces: &[(&str, &str)]) -> Lowered {
 
 /// How a process ended.
 #[derive(Clone, Debug)]
-enum Ended {
+enum ApplyEnd {
     /// There was nothing to do.
     Empty,
     /// It applied something.
@@ -75,7 +75,7 @@ enum Ended {
     Refused(String),
 }
 
-impl Ended {
+impl ApplyEnd {
     fn is_done(&self) -> bool {
         let Self::Applied(summary) = self else { return false };
         summary.stopped == AbortCause::None
@@ -109,11 +109,11 @@ async fn planned(api: &dyn LiveApi, job: &Job) -> Result<Plan, String> {
 }
 
 /// What `apply --auto-approve` does, and `destroy`.
-async fn process(api: Arc<dyn LiveApi>, pid: u32, job: Job, interrupt: watch::Receiver<u8>) -> Ended {
+async fn process(api: Arc<dyn LiveApi>, pid: u32, job: Job, interrupt: watch::Receiver<u8>) -> ApplyEnd {
     let plan = match planned(&*api, &job).await {
-        Ok(plan) if plan.has_nothing_to_do() => return Ended::Empty,
+        Ok(plan) if plan.has_nothing_to_do() => return ApplyEnd::Empty,
         Ok(plan) => plan,
-        Err(why) => return Ended::Refused(why),
+        Err(why) => return ApplyEnd::Refused(why),
     };
     agreed_to(api, pid, plan, job, interrupt).await
 }
@@ -125,28 +125,28 @@ async fn agreed_to(
     plan: Plan,
     job: Job,
     interrupt: watch::Receiver<u8>,
-) -> Ended {
+) -> ApplyEnd {
     let holder = Holder { who: format!("p{pid}"), pid, process: None };
     let now = || jiff::Timestamp::UNIX_EPOCH;
     let locking = LockOptions { holder, liveness: |_| Liveness::Unknown, force: false, now, clock };
     let lock = Arc::new(Lock::new(Arc::clone(&api), &plan.owner, locking));
     let plan = match apply::acquire(&plan, &*api, &lock, &interrupt, planned(&*api, &job)).await {
         Ok(plan) => plan,
-        Err(AcquireError::Failed(why)) => return Ended::Refused(why),
-        Err(why) => return Ended::Refused(format!("{why:?}")),
+        Err(AcquireError::Failed(why)) => return ApplyEnd::Refused(why),
+        Err(why) => return ApplyEnd::Refused(format!("{why:?}")),
     };
     if plan.has_nothing_to_do() {
         apply::release(&lock, &interrupt).await;
-        return Ended::Empty;
+        return ApplyEnd::Empty;
     }
     let options = ApplyOptions { lock: Some(lock), now, ..ApplyOptions::new(interrupt) };
-    Ended::Applied(apply::apply(&plan, api, options, |_| {}).await)
+    ApplyEnd::Applied(apply::apply(&plan, api, options, |_| {}).await)
 }
 
 /// Answers every request at once.
-struct Plain(Arc<Mutex<Store>>);
+struct DirectApi(Arc<Mutex<Store>>);
 
-impl LiveApi for Plain {
+impl LiveApi for DirectApi {
     fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>> {
         let answer = self.0.lock().unwrap().answer(&request);
         async move {
@@ -158,9 +158,9 @@ impl LiveApi for Plain {
 }
 
 /// Runs one process alone.
-async fn alone(store: &Arc<Mutex<Store>>, pid: u32, job: &Job) -> Ended {
+async fn alone(store: &Arc<Mutex<Store>>, pid: u32, job: &Job) -> ApplyEnd {
     let (_keep, interrupt) = watch::channel(0);
-    process(Arc::new(Plain(Arc::clone(store))), pid, job.clone(), interrupt).await
+    process(Arc::new(DirectApi(Arc::clone(store))), pid, job.clone(), interrupt).await
 }
 
 /// Runs on a clock that jumps over waiting.

@@ -6,7 +6,7 @@ use model::resource::{Api, Method};
 use plan::Mode;
 
 use super::Request;
-use crate::props::harness::{Ended, Going, Harness, Process, Stack};
+use crate::props::harness::{ApplyResult, ApprovedApply, Harness, Process, Stack};
 use crate::props::player::paused;
 
 const GKE: &str = "[gke]\nproject = \"demo\"\nlocation = \"us-central1-c\"\n\n[cluster]\nname = \"c\"\n";
@@ -19,21 +19,21 @@ const SHARED: [&str; 3] = [
 ];
 
 /// One command, agreed to.
-async fn going<'s>(harness: &Harness, pid: u32, stack: &'s Stack, mode: Mode) -> Option<Going<'s>> {
+async fn going<'s>(harness: &Harness, pid: u32, stack: &'s Stack, mode: Mode) -> Option<ApprovedApply<'s>> {
     let mut plan = harness.plan(stack, mode).await.unwrap();
     plan.approved = plan.missing_approvals(&[]);
     let process = Process::Number(pid);
-    (!plan.has_nothing_to_do()).then_some(Going { process, stack, plan, moment: None })
+    (!plan.has_nothing_to_do()).then_some(ApprovedApply { process, stack, plan, moment: None })
 }
 
-async fn run(harness: &Harness, pid: u32, stack: &Stack, mode: Mode) -> Vec<Ended> {
+async fn run(harness: &Harness, pid: u32, stack: &Stack, mode: Mode) -> Vec<ApplyResult> {
     match going(harness, pid, stack, mode).await {
         None => Vec::new(),
         Some(going) => harness.apply_beside(vec![going]).await,
     }
 }
 
-fn is_whole(ended: &Ended) -> bool {
+fn is_whole(ended: &ApplyResult) -> bool {
     ended
         .summary
         .as_ref()

@@ -6,13 +6,13 @@ use super::*;
 use crate::props::cases::check;
 
 /// Answers until one request, which is under way for ever; so are all that follow on the same path.
-struct Hangs {
+struct HangingApi {
     store: Arc<Mutex<Store>>,
     left: Mutex<usize>,
     stuck: Mutex<Option<String>>,
 }
 
-impl LiveApi for Hangs {
+impl LiveApi for HangingApi {
     fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>> {
         let mut left = self.left.lock().unwrap();
         let mut stuck = self.stuck.lock().unwrap();
@@ -81,9 +81,9 @@ async fn ends_in_time(case: &Case) -> Result<(), String> {
         true => Job { mode: Mode::Destroy, ..before },
         false => Job::apply(&[("a", "2"), ("c", "1")]),
     };
-    let api = Arc::new(Hangs { store, left: Mutex::new(hangs), stuck: Mutex::default() });
+    let api = Arc::new(HangingApi { store, left: Mutex::new(hangs), stuck: Mutex::default() });
     // The program listens from the moment at which the plan is agreed to: until then a signal ends it as usual.
-    let agreed = planned(&Plain(Arc::clone(&api.store)), &job).await.unwrap();
+    let agreed = planned(&DirectApi(Arc::clone(&api.store)), &job).await.unwrap();
     let (sender, interrupt) = watch::channel(0);
     let start = Instant::now();
     let signals = async {
@@ -94,7 +94,7 @@ async fn ends_in_time(case: &Case) -> Result<(), String> {
         std::future::pending::<()>().await;
     };
     let ended = tokio::select! {
-        ended = agreed_to(Arc::<Hangs>::clone(&api), 1, agreed, job, interrupt) => ended,
+        ended = agreed_to(Arc::<HangingApi>::clone(&api), 1, agreed, job, interrupt) => ended,
         () = signals => unreachable!(),
     };
     let (took, most) = (start.elapsed(), Duration::from_millis(first + second + 1000));

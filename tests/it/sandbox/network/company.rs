@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::proxy::Authority;
 use super::{EMAIL, World, ask, user};
-use crate::served::{Applying, User};
+use crate::sandbox_server::{RunningCommand, User};
 
 const STACK: &str = r#"[stack]
 name = "company"
@@ -151,7 +151,7 @@ fn a_certificate_that_is_not_trusted_ends_an_apply_at_once() {
 fn a_name_that_leads_nowhere_yet_is_waited_for() {
     let world = World::new();
     let user = user(STACK);
-    let apply = Applying::of(world.command(&user, &["apply", "--auto-approve"]));
+    let apply = RunningCommand::of(world.command(&user, &["apply", "--auto-approve"]));
     let begun = Instant::now();
     while !world.proxy.hosts().iter().any(|host| host.contains(".gke.goog")) {
         assert!(begun.elapsed() < Duration::from_secs(120), "{:?}", world.proxy.hosts());

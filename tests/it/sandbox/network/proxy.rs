@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 
 /// What the proxy does with what it is asked.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Mood {
+pub enum Behavior {
     Connects,
     /// Answers with this status line; as a SOCKS proxy, that the connection is not allowed.
     Refuses(&'static str),
@@ -35,7 +35,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    pub fn new(mood: Mood) -> Self {
+    pub fn new(mood: Behavior) -> Self {
         let runtime = Runtime::new().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
@@ -119,7 +119,7 @@ fn route(routes: &BTreeMap<String, SocketAddr>, host: &str) -> Option<SocketAddr
     routes.get(host).or_else(|| routes.get(&any?)).copied()
 }
 
-async fn relay(mut client: TcpStream, routes: Routes, heads: Arc<Mutex<Vec<String>>>, mood: Mood) {
+async fn relay(mut client: TcpStream, routes: Routes, heads: Arc<Mutex<Vec<String>>>, mood: Behavior) {
     let Ok(first) = client.read_u8().await else { return };
     let head = if first == SOCKS5 {
         socks_head(&mut client, mood).await
@@ -131,17 +131,17 @@ async fn relay(mut client: TcpStream, routes: Routes, heads: Arc<Mutex<Vec<Strin
     heads.lock().unwrap().push(head);
     let to = route(&routes.lock().unwrap(), &host);
     let answer = match (first == SOCKS5, mood, to) {
-        (true, Mood::Refuses(_), _) => socks_answer(2),
+        (true, Behavior::Refuses(_), _) => socks_answer(2),
         (true, _, None) => socks_answer(4),
         (true, _, Some(_)) => socks_answer(0),
-        (false, Mood::Refuses(status), _) => {
+        (false, Behavior::Refuses(status), _) => {
             format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n").into_bytes()
         }
         (false, _, None) => b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\n\r\n".to_vec(),
         (false, _, Some(_)) => b"HTTP/1.1 200 Connected\r\n\r\n".to_vec(),
     };
     let _ = client.write_all(&answer).await;
-    if let (Mood::Connects, Some(to)) = (mood, to)
+    if let (Behavior::Connects, Some(to)) = (mood, to)
         && let Ok(mut server) = TcpStream::connect(to).await
     {
         let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
@@ -160,10 +160,10 @@ async fn connect_head(client: &mut TcpStream, first: u8) -> Option<String> {
 const SOCKS5: u8 = 5;
 
 /// Who is asked for, as the head of a request.
-async fn socks_head(client: &mut TcpStream, mood: Mood) -> Option<String> {
+async fn socks_head(client: &mut TcpStream, mood: Behavior) -> Option<String> {
     let mut methods = vec![0; client.read_u8().await.ok()?.into()];
     client.read_exact(&mut methods).await.ok()?;
-    let method = if mood != Mood::WantsAUser && methods.contains(&0) { 0 } else { 0xFF };
+    let method = if mood != Behavior::WantsAUser && methods.contains(&0) { 0 } else { 0xFF };
     client.write_all(&[SOCKS5, method]).await.ok()?;
     if method != 0 {
         return None;

@@ -35,7 +35,7 @@ machine_type = "e2-standard-8"
 "#;
 
 /// A sandbox that is served on its own thread, on free loopback ports, until this value goes.
-pub struct Served {
+pub struct SandboxServer {
     /// `http://127.0.0.1:PORT`.
     pub gke: String,
     /// The sandbox itself, to look into it.
@@ -47,7 +47,7 @@ pub struct Served {
 /// What served sandboxes ask for, by where they are served.
 static TOKENS: Mutex<BTreeMap<String, tempfile::TempPath>> = Mutex::new(BTreeMap::new());
 
-impl Served {
+impl SandboxServer {
     /// Serves one that loses no time.
     pub fn fast() -> Self {
         Self::with(Options { scale: FAST, ..Options::default() })
@@ -117,7 +117,7 @@ impl Served {
     }
 }
 
-impl Drop for Served {
+impl Drop for SandboxServer {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
@@ -143,7 +143,7 @@ pub struct User {
 }
 
 /// What a command said.
-pub struct Said {
+pub struct CommandOutput {
     /// The exit code.
     pub code: i32,
     /// Data.
@@ -152,7 +152,7 @@ pub struct Said {
     pub err: String,
 }
 
-impl Said {
+impl CommandOutput {
     /// Of what a command wrote.
     pub fn of(output: &Output) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -192,7 +192,7 @@ impl User {
     }
 
     /// Starts with this stack, pointed at a served sandbox.
-    pub fn at(served: &Served, stack: impl AsRef<[u8]>) -> Self {
+    pub fn at(served: &SandboxServer, stack: impl AsRef<[u8]>) -> Self {
         let user = Self::empty_at(&served.gke);
         user.write(stack);
         user
@@ -275,8 +275,8 @@ impl User {
     }
 
     /// Runs the program with these words.
-    pub fn run(&self, words: &[&str]) -> Said {
-        Said::of(&self.command(words).output().unwrap())
+    pub fn run(&self, words: &[&str]) -> CommandOutput {
+        CommandOutput::of(&self.command(words).output().unwrap())
     }
 }
 
@@ -293,28 +293,28 @@ fn python() -> Option<&'static Path> {
 }
 
 /// An apply that goes on, and what it says. Killed when the test fails.
-pub struct Applying {
+pub struct RunningCommand {
     child: Child,
     said: Lines<BufReader<ChildStderr>>,
     out: File,
 }
 
-impl Applying {
+impl RunningCommand {
     /// Starts the program with these words.
-    pub fn start(user: &User, words: &[&str]) -> Applying {
+    pub fn start(user: &User, words: &[&str]) -> RunningCommand {
         Self::of(user.command(words))
     }
 
-    pub fn of(mut command: Command) -> Applying {
+    pub fn of(mut command: Command) -> RunningCommand {
         let out = tempfile::tempfile().unwrap();
         let mut child = command.stdout(out.try_clone().unwrap()).stderr(Stdio::piped()).spawn().unwrap();
         let said = BufReader::new(child.stderr.take().unwrap()).lines();
-        Applying { child, said, out }
+        RunningCommand { child, said, out }
     }
 
     /// Reads until a line has this text; the program goes on.
     #[track_caller]
-    pub fn until(&mut self, text: &str) -> String {
+    pub fn wait_until(&mut self, text: &str) -> String {
         block_in_place(|| {
             let mut before = Vec::new();
             for line in self.said.by_ref().map_while(Result::ok) {
@@ -349,7 +349,7 @@ impl Applying {
     }
 }
 
-impl Drop for Applying {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         // Ended already in a good run.
         let _ = self.child.kill();
@@ -358,24 +358,24 @@ impl Drop for Applying {
 }
 
 /// What stands in a folder; nothing where there is none.
-pub fn things_in(folder: &Path) -> Vec<PathBuf> {
+pub fn entries_in(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten();
     entries.map(|entry| entry.unwrap().path()).collect()
 }
 
 /// All that lies in a folder, and below.
-pub fn things_below(folder: &Path) -> Vec<PathBuf> {
+pub fn entries_below(folder: &Path) -> Vec<PathBuf> {
     let inner = |thing: PathBuf| {
-        let below = if thing.is_symlink() { Vec::new() } else { things_below(&thing) };
+        let below = if thing.is_symlink() { Vec::new() } else { entries_below(&thing) };
         [vec![thing], below].concat()
     };
-    things_in(folder).into_iter().flat_map(inner).collect()
+    entries_in(folder).into_iter().flat_map(inner).collect()
 }
 
 /// Looks again and again, for a minute: what is simulated has a clock of its own. A look may be a program, and what takes long is
 /// looked at less often, up to four times a second: others need the processor.
 #[track_caller]
-pub fn until(what: &str, mut is: impl FnMut() -> bool) {
+pub fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is() {
         assert!(begun.elapsed() < Duration::from_secs(60), "not in time: {what}");
