@@ -156,7 +156,7 @@ impl<'t> Tally<'t> {
 }
 
 /// All intents, a few at a time.
-fn judged<'t>(intents: &[&'t (Intent, IntentPlan)], known: &'t KnownDifferences) -> Tally<'t> {
+fn compare_all<'t>(intents: &[&'t (Intent, IntentPlan)], known: &'t KnownDifferences) -> Tally<'t> {
     let said = intents.chunk_by(|(first, _), (next, _)| next.says_by_key(first));
     let (left, tally) = (Mutex::new(said), Mutex::new(Tally::new(known)));
     std::thread::scope(|scope| {
@@ -191,7 +191,7 @@ fn gcloud_sends_the_same_for_the_same_intent() {
     let word = std::env::var("DASK_INFRA_INTENT").unwrap_or_default();
     let intents: Vec<_> = PLANNED.iter().filter(|(intent, _)| intent.name.contains(&word)).collect();
     let known = KnownDifferences::read(include_str!("gcloud_oracle/differences.toml"));
-    judged(&intents, &known).concludes(intents.len(), &known, "differences.toml", word.is_empty());
+    compare_all(&intents, &known).concludes(intents.len(), &known, "differences.toml", word.is_empty());
 }
 
 /// A preloaded gcloud is gcloud: what it says and sends is that of a process of its own.

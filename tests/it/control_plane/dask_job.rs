@@ -6,7 +6,7 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::control_plane::dask::{Deployments, became, pods};
+use crate::control_plane::dask::{Deployments, describe_changes, pods};
 use crate::real::{DaskFixture, Part, needs};
 
 const JOB: &str = "/apis/kubernetes.dask.org/v1/namespaces/default/daskjobs/train";
@@ -58,16 +58,16 @@ struct Row {
     /// The exit code of the apply and what it says.
     ends: (i32, &'static [&'static str]),
     /// What becomes of schedulers and workers but those of the job; no word where they are all kept.
-    became: &'static str,
+    describe_changes: &'static str,
     job: Job,
 }
 
 fn edit(from: &'static str, to: &'static str, says: &'static [&'static str]) -> Row {
-    Row { act: Act::Edit(from, to), says, allow: "", ends: (0, &[]), became: "", job: Job::Kept }
+    Row { act: Act::Edit(from, to), says, allow: "", ends: (0, &[]), describe_changes: "", job: Job::Kept }
 }
 
 /// An edit after which the job runs again.
-fn again(from: &'static str, to: &'static str, says: &'static [&'static str]) -> Row {
+fn reruns(from: &'static str, to: &'static str, says: &'static [&'static str]) -> Row {
     let ends: (i32, &[&str]) = (0, &["loss 0.1", "1 replaced"]);
     Row { allow: "replace:dask_job.train", ends, job: Job::New, ..edit(from, to, says) }
 }
@@ -79,12 +79,12 @@ fn rows() -> Vec<Row> {
     vec![
         edit("max = 3", "max = 4", &["spec.maximum: 3 -> 4"]),
         Row {
-            became: "d-big 1 kept, d-default 1 kept 1 new, d-scheduler 1 kept",
+            describe_changes: "d-big 1 kept, d-default 1 kept 1 new, d-scheduler 1 kept",
             ..edit("min = 1", "min = 2", &["spec.minimum: 1 -> 2"])
         },
         Row {
             allow: "replace:dask_cluster.d",
-            became: "d-big 1 new 1 gone, d-default 2 new 2 gone, d-scheduler 1 new 1 gone",
+            describe_changes: "d-big 1 new 1 gone, d-default 2 new 2 gone, d-scheduler 1 new 1 gone",
             ..edit(
                 "image = \"demo:1\"",
                 "image = \"demo:2\"",
@@ -97,21 +97,21 @@ fn rows() -> Vec<Row> {
         },
         Row {
             allow: "replace:dask_cluster.d.group.big",
-            became: "d-big 1 new 1 gone, d-default 2 kept, d-scheduler 1 kept",
+            describe_changes: "d-big 1 new 1 gone, d-default 2 kept, d-scheduler 1 kept",
             ..edit("gpus = 1", "gpus = 2", &["limits.\"nvidia.com/gpu\": \"1\" -> \"2\""])
         },
         Row {
             allow: "replace:dask_cluster.e.group.big",
-            became: "d-big 1 new 1 gone, d-default 2 kept, d-scheduler 1 kept, e-scheduler 1 new",
+            describe_changes: "d-big 1 new 1 gone, d-default 2 kept, d-scheduler 1 kept, e-scheduler 1 new",
             ..edit(
                 "[dask_cluster.d.group.big]\n",
                 "[dask_cluster.e]\nimage = \"demo:2\"\nworker = { replicas = 0 }\n\n[dask_cluster.e.group.big]\nname = \"d-big\"\n",
                 &["+ dask_cluster.e", "a group belongs to the cluster it was created for"],
             )
         },
-        again("train.py", "train2.py", &[ONCE, "\"train.py\" -> \"train2.py\""]),
-        again("replicas = 1\nwait", "replicas = 1\nenv = { LR = \"0.1\" }\nwait", &[ONCE, "env"]),
-        again("replicas = 1\nenv", "replicas = 2\nenv", &["spec.cluster.spec.worker.replicas: 1 -> 2"]),
+        reruns("train.py", "train2.py", &[ONCE, "\"train.py\" -> \"train2.py\""]),
+        reruns("replicas = 1\nwait", "replicas = 1\nenv = { LR = \"0.1\" }\nwait", &[ONCE, "env"]),
+        reruns("replicas = 1\nenv", "replicas = 2\nenv", &["spec.cluster.spec.worker.replicas: 1 -> 2"]),
         edit("\nwait = true", "", &["No changes"]),
         edit("env = { LR", "wait = true\nenv = { LR", &["No changes"]),
         Row {
@@ -120,21 +120,21 @@ fn rows() -> Vec<Row> {
             ] } } } })),
             ..edit("", "", &["the job does not run again because of it", "changed by kubectl"])
         },
-        Row { act: Act::Replace, ..again("", "", &["No changes"]) },
+        Row { act: Act::Replace, ..reruns("", "", &["No changes"]) },
         Row {
             ends: (1, &["DI0403", "its program failed with exit code 3", "loss 0.1"]),
-            ..again("demo:succeeds", "demo:fails", &["\"demo:succeeds\" -> \"demo:fails\""])
+            ..reruns("demo:succeeds", "demo:fails", &["\"demo:succeeds\" -> \"demo:fails\""])
         },
-        again(
+        reruns(
             "image = \"demo:fails\"",
             "image = \"demo:flaky\"\nrestart = \"on-failure\"",
             &["DI0263", "spec.job.spec.restartPolicy: \"Never\" -> \"OnFailure\""],
         ),
         Row {
             ends: (1, &["DI0403", "train-runner: CrashLoopBackOff"]),
-            ..again("demo:flaky", "demo:crashes", &["\"demo:flaky\" -> \"demo:crashes\""])
+            ..reruns("demo:flaky", "demo:crashes", &["\"demo:flaky\" -> \"demo:crashes\""])
         },
-        again("demo:crashes\"\nrestart = \"on-failure\"", "demo:succeeds\"", &["-> \"demo:succeeds\""]),
+        reruns("demo:crashes\"\nrestart = \"on-failure\"", "demo:succeeds\"", &["-> \"demo:succeeds\""]),
         Row {
             allow: "delete:dask_cluster.d/DaskAutoscaler/default/d",
             ..edit("{ min = 2, max = 4 }", "2", &["delete: DaskAutoscaler default/d", "1 to destroy"])
@@ -178,7 +178,7 @@ async fn cluster_of_the_job_goes(fixture: &DaskFixture) {
 
 /// One edit: what the plan says, what the apply says, what became of everything, and an empty plan after it.
 async fn row(fixture: &DaskFixture, number: usize, row: Row) -> Vec<String> {
-    let Row { act, says, allow, ends: (exit, telling), became: expect, job } = row;
+    let Row { act, says, allow, ends: (exit, telling), describe_changes: expect, job } = row;
     let (before, run_before) = (workers(fixture).await, run_of(fixture).await);
     let mut words = vec!["apply", "--auto-approve"];
     let what = match act {
@@ -234,11 +234,11 @@ async fn row(fixture: &DaskFixture, number: usize, row: Row) -> Vec<String> {
     let kept: Vec<String> = before.iter().map(|(name, all)| format!("{name} {} kept", all.len())).collect();
     let expect = if expect.is_empty() { kept.join(", ") } else { expect.to_owned() };
     let begun = std::time::Instant::now();
-    let mut found = became(&before, &workers(fixture).await);
+    let mut found = describe_changes(&before, &workers(fixture).await);
     // The autoscaler acts on its own.
     while found != expect && begun.elapsed() < crate::real::PATIENCE && what.contains("min = 1") {
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-        found = became(&before, &workers(fixture).await);
+        found = describe_changes(&before, &workers(fixture).await);
     }
     if found != expect {
         wrong.push(format!("{what}: {expect:?} is expected and {found:?} is seen"));

@@ -165,7 +165,7 @@ fn agrees(claim: &(Effect, Option<&str>), seen: ObservedEffect) -> bool {
 }
 
 /// The DaskCluster `d` as our own program sends it.
-fn ours() -> Resource {
+fn our_dask_cluster() -> Resource {
     let text = r#"
         [stack]
         name = "effects"
@@ -211,7 +211,7 @@ async fn children(client: &Client) -> BTreeMap<String, Value> {
 }
 
 /// Waits until the operator has done with an object all that it does for its present fields.
-async fn handled(client: &Client, at: &str, path: &FieldPath, value: &Value) {
+async fn wait_until_handled(client: &Client, at: &str, path: &FieldPath, value: &Value) {
     let wait = client.wait(at, "the operator handles the change", |object| {
         let handled = object["metadata"]["annotations"][HANDLED].as_str().unwrap_or_default();
         let handled: Value = serde_json::from_str(handled).unwrap_or_default();
@@ -221,7 +221,7 @@ async fn handled(client: &Client, at: &str, path: &FieldPath, value: &Value) {
 }
 
 /// What a worker was made of: its Deployment without its name and without the label that came later.
-fn made_of(deployment: &Value) -> String {
+fn worker_template(deployment: &Value) -> String {
     let mut spec = deployment["spec"].clone();
     for labels in ["/selector/matchLabels", "/template/metadata/labels"] {
         spec.pointer_mut(labels).unwrap().as_object_mut().unwrap().remove("added");
@@ -244,7 +244,7 @@ fn leaves(at: &FieldPath, value: &Value, found: &mut Vec<FieldPath>) {
 fn the_table_has_every_field_that_we_set() {
     let changes: Vec<FieldPath> = changes().iter().map(|change| path(change.path)).collect();
     let mut ours_set = Vec::new();
-    leaves(&FieldPath::root(), &ours().body, &mut ours_set);
+    leaves(&FieldPath::root(), &our_dask_cluster().body, &mut ours_set);
     let identity = ["apiVersion", "kind", "metadata.name", "metadata.namespace"].map(path);
     let tried = |leaf: &FieldPath| {
         let label =
@@ -275,7 +275,7 @@ async fn the_operator_does_with_a_changed_field_what_we_claim() {
     plane.restart_kwok(CudaCheck::Passes, &dask.forwards()).await;
     let operator = Operator::start(plane.access()).await;
     let at = format!("{CLUSTERS}/d");
-    let (status, said) = client.apply(&at, "test", &ours().body).await;
+    let (status, said) = client.apply(&at, "test", &our_dask_cluster().body).await;
     assert_eq!(status, 201, "{said}");
     let ready = |list: &Value, count: usize| {
         items(list).len() == count && items(list).iter().all(|item| item["status"]["readyReplicas"] == 1)
@@ -287,7 +287,7 @@ async fn the_operator_does_with_a_changed_field_what_we_claim() {
         })
         .await;
     let image = path("spec.worker.spec.containers[0].image");
-    handled(&client, &at, &image, &json!("demo:1")).await;
+    wait_until_handled(&client, &at, &image, &json!("demo:1")).await;
 
     let first = children(&client).await;
     assert_eq!(first.len(), 4, "{first:#?}");
@@ -302,16 +302,16 @@ async fn the_operator_does_with_a_changed_field_what_we_claim() {
         match seen {
             // What comes late is found by a later change: all are held against the first state.
             ObservedEffect::Kept => {
-                handled(&client, &at, &field, &value).await;
+                wait_until_handled(&client, &at, &field, &value).await;
                 assert_eq!(children(&client).await, first, "{at_field}");
             }
             ObservedEffect::Scaled => {
-                handled(&client, &at, &field, &value).await;
+                wait_until_handled(&client, &at, &field, &value).await;
                 let list = client.wait(WORKERS, "one worker more", |list| ready(list, 2)).await;
                 // The group's copy of the pod counts for it, as for the others. Of the cluster's metadata it
                 // gets the labels that it had not when it was made, on its pods too, and no new value.
                 let new = items(&list).iter().find(|item| name(item) != name(&first_worker)).unwrap();
-                assert_eq!(made_of(new), made_of(&first_worker));
+                assert_eq!(worker_template(new), worker_template(&first_worker));
                 for labels in ["/metadata", "/spec/template/metadata"] {
                     let labels = &new.pointer(labels).unwrap()["labels"];
                     assert_eq!((&labels["colour"], &labels["added"]), (&json!("blue"), &json!("later")));

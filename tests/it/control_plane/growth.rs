@@ -18,7 +18,7 @@ const COMMANDS: [&[&str]; 3] =
     [&["apply", "--auto-approve"], &["plan", "--detailed-exitcode"], &["destroy", "--auto-approve"]];
 
 /// What creating, planning and destroying so many objects takes.
-async fn taken(count: usize) -> [ResourceUse; 3] {
+async fn measure(count: usize) -> [ResourceUse; 3] {
     let plane = ControlPlane::start().await;
     let folder = tempfile::tempdir().unwrap();
     stack(folder.path(), &objects(count), Some(&plane.access().kubeconfig));
@@ -28,11 +28,15 @@ async fn taken(count: usize) -> [ResourceUse; 3] {
 
 /// Not the time, which the control plane takes: the processor time of the program alone. What is above is measured again,
 /// and the least counts.
-async fn holds<const N: usize>(few: usize, what: [&str; N], taken: impl AsyncFn(usize) -> [ResourceUse; N]) {
+async fn holds<const N: usize>(
+    few: usize,
+    what: [&str; N],
+    measure: impl AsyncFn(usize) -> [ResourceUse; N],
+) {
     let mut least = [[f64::INFINITY; N]; 2];
     for attempt in 0..ATTEMPTS {
         for (count, least) in [few, 2 * few].into_iter().zip(&mut least) {
-            for (took, least) in taken(count).await.iter().zip(least) {
+            for (took, least) in measure(count).await.iter().zip(least) {
                 *least = least.min(took.cpu);
             }
         }
@@ -55,7 +59,7 @@ async fn holds<const N: usize>(few: usize, what: [&str; N], taken: impl AsyncFn(
 #[ignore = "nightly: a_thousand_objects_take_a_request_each_and_few_more and a_plan_of_many_grows_as_their_number_does run on every change"]
 async fn twice_the_objects_cost_twice_the_processor_time() {
     needs!(Part::CONTROL_PLANE);
-    holds(FEW, ["apply", "plan", "destroy"], taken).await;
+    holds(FEW, ["apply", "plan", "destroy"], measure).await;
 }
 
 /// So many that a step which looks at all objects for each of them is most of the plan.

@@ -164,7 +164,7 @@ async fn operator(client: &Client) -> BTreeMap<String, Value> {
 }
 
 /// The paths of fields that a plan would change.
-fn changed(said: &CommandOutput) -> Vec<String> {
+fn changed_fields(said: &CommandOutput) -> Vec<String> {
     let lines = said.out.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let changes = lines.filter(|line| line["type"] == "planned_change");
     let fields = changes.flat_map(|line| line["change"]["fields"].as_array().cloned().unwrap_or_default());
@@ -194,7 +194,7 @@ async fn the_operators_chart_ends_in_the_objects_of_the_built_in_operator() {
     for text in [&own, &base] {
         write(text);
         let said = run(&user, &["plan", "--json"]).expect(0);
-        let fields = changed(&said);
+        let fields = changed_fields(&said);
         assert!(!fields.is_empty(), "{}", said.out);
         assert!(fields.iter().all(|path| path.starts_with("metadata.labels")), "{fields:#?}");
         run(&user, &["apply", "--auto-approve"]).expect(0).says("changed");

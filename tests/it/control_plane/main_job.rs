@@ -35,7 +35,7 @@ const GPU: &str = "/status/allocatable/nvidia.com~1gpu";
 const POOL: &str = "/metadata/labels/cloud.google.com~1gke-nodepool";
 
 /// GKE in front of the control plane; faster than life, and GKE takes seconds still.
-pub fn backed(plane: &ControlPlane) -> SandboxServer {
+pub fn sandbox_with_control_plane(plane: &ControlPlane) -> SandboxServer {
     let kubernetes = Some(plane.access().kubeconfig.clone());
     SandboxServer::with(Options { scale: FAST, kubernetes, ..Options::default() })
 }
@@ -91,7 +91,7 @@ const GOES_WITH_THE_CLUSTER: [&str; 9] = [
 ];
 
 /// Names of what this program has applied and is still there.
-async fn ours(client: &Client) -> Vec<String> {
+async fn applied_names(client: &Client) -> Vec<String> {
     let mut found = Vec::new();
     for path in [
         "/api/v1/namespaces",
@@ -183,7 +183,7 @@ async fn the_ready_stack_lives_and_goes_on_a_real_control_plane() {
     let theirs = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "theirs" } });
     client.send(Method::POST, "/api/v1/namespaces", "application/json", &theirs).await;
     plane.add_node("theirs", json!({ "cloud.google.com/gke-nodepool": "default-pool" }), 0).await;
-    let served = backed(&plane);
+    let served = sandbox_with_control_plane(&plane);
     let user = User::with_ready_stack(Some(&served.gke));
 
     let operator = operator_when_wanted(&plane, served.sandbox.clone());
@@ -251,7 +251,7 @@ async fn the_ready_stack_lives_and_goes_on_a_real_control_plane() {
     assert_eq!(refused.code, 400, "{}", refused.body);
     assert!(refused.body.to_string().contains("rapids-gpu uses it"), "{}", refused.body);
 
-    assert!(ours(&client).await.len() > 8, "what is ours can be told");
+    assert!(applied_names(&client).await.len() > 8, "what is ours can be told");
     // What others made in the cluster is named first. Here it outlives the GKE cluster, as its API server does.
     run(&user, &["destroy", "--auto-approve"]).expect(3).says("delete:namespace.theirs");
     let words = ["destroy", "--auto-approve", "--allow", "delete:namespace.theirs"];
@@ -259,7 +259,7 @@ async fn the_ready_stack_lives_and_goes_on_a_real_control_plane() {
     run(&user, &["destroy", "--auto-approve"]).expect(0).says("Nothing to destroy");
     let left = client.wait(NODES, "the pools' nodes are gone", |nodes| items(nodes).len() <= 1).await;
     assert_eq!(text(&left["items"][0], "/metadata/name"), "theirs", "a node of others stays");
-    assert_eq!(ours(&client).await, GOES_WITH_THE_CLUSTER);
+    assert_eq!(applied_names(&client).await, GOES_WITH_THE_CLUSTER);
     assert_eq!(client.get("/api/v1/namespaces/theirs").await.0, 200, "what others made is there");
     assert!(!operator.tail().contains("Traceback"), "{}", operator.tail());
 }
@@ -269,7 +269,7 @@ async fn a_cuda_check_is_judged_by_its_end_and_its_log() {
     needs!(Part::CONTROL_PLANE);
     let mut plane = ControlPlane::start().await;
     let client = plane.client();
-    let served = backed(&plane);
+    let served = sandbox_with_control_plane(&plane);
     let user = User::with_ready_stack(Some(&served.gke));
     for (fate, said) in [
         (CudaCheck::Fails, "CUDA driver version is insufficient"),
@@ -285,7 +285,7 @@ async fn a_cuda_check_is_judged_by_its_end_and_its_log() {
     }
     run(&user, &["destroy", "--auto-approve"]).expect(0).says("Destroy complete");
     client.wait(NODES, "the pools' nodes are gone", |nodes| items(nodes).is_empty()).await;
-    assert_eq!(ours(&client).await, GOES_WITH_THE_CLUSTER);
+    assert_eq!(applied_names(&client).await, GOES_WITH_THE_CLUSTER);
 }
 
 #[test]

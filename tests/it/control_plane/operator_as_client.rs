@@ -121,19 +121,19 @@ async fn scale_up(client: &Client, access: &Access, operator: Operator) -> Opera
     let (status, said) = client.send(Method::PATCH, &format!("{group}/scale"), MERGE, &scale(2)).await;
     assert_eq!(status, 200, "{said}");
     client.wait(&path, "two workers", |list| count(list, 2)).await;
-    client.wait(&group, "the group is done", |group| handled(group) == json!(2)).await;
+    client.wait(&group, "the group is done", |group| handled_replicas(group) == json!(2)).await;
 
     drop(operator);
     let (status, said) = client.send(Method::PATCH, &format!("{group}/scale"), MERGE, &scale(3)).await;
     assert_eq!(status, 200, "{said}");
     let operator = Operator::start(access).await;
     client.wait(&path, "a third worker, asked for while nobody watched", |list| count(list, 3)).await;
-    client.wait(&group, "the group is done", |group| handled(group) == json!(3)).await;
+    client.wait(&group, "the group is done", |group| handled_replicas(group) == json!(3)).await;
     operator
 }
 
 /// The number of workers that the operator has brought a group to.
-fn handled(group: &Value) -> Value {
+fn handled_replicas(group: &Value) -> Value {
     let noted = &group["metadata"]["annotations"]["kopf.zalando.org/last-handled-configuration"];
     let noted: Value = serde_json::from_str(noted.as_str().unwrap_or_default()).unwrap_or_default();
     noted["spec"]["worker"]["replicas"].clone()

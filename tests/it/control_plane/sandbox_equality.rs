@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use tokio::task::block_in_place;
 
 use crate::control_plane::contract::{fits, normalizer::differences};
-use crate::control_plane::main_job::{backed, operator_when_wanted};
+use crate::control_plane::main_job::{operator_when_wanted, sandbox_with_control_plane};
 use crate::golden::root;
 use crate::real::{Access, Client, ControlPlane, PATIENCE, Part, needs};
 use crate::sandbox_server::{SandboxServer, User};
@@ -150,7 +150,7 @@ fn stand_ins(objects: &[Value], nodes: &Value) -> Vec<(String, String)> {
 }
 
 /// Lists that are maps by their meaning, by what their entries are called.
-fn called(field: &str, entry: &Value) -> Option<String> {
+fn entry_name(field: &str, entry: &Value) -> Option<String> {
     let word = |name: &str| entry[name].as_str().unwrap_or("-").to_owned();
     match field {
         "conditions" => Some(word("type")),
@@ -167,14 +167,15 @@ fn normalized(field: &str, value: &Value, pairs: &[(String, String)]) -> Value {
             let entry = |(key, value): (&String, &Value)| (replaced(key), normalized(key, value, pairs));
             Value::Object(map.iter().map(entry).collect())
         }
-        Value::Array(list) => match list.iter().map(|entry| called(field, entry)).collect::<Option<Vec<_>>>()
-        {
-            Some(names) if !list.is_empty() => {
-                let entries = list.iter().map(|entry| normalized("", entry, pairs));
-                Value::Object(names.into_iter().zip(entries).collect::<Map<_, _>>())
+        Value::Array(list) => {
+            match list.iter().map(|entry| entry_name(field, entry)).collect::<Option<Vec<_>>>() {
+                Some(names) if !list.is_empty() => {
+                    let entries = list.iter().map(|entry| normalized("", entry, pairs));
+                    Value::Object(names.into_iter().zip(entries).collect::<Map<_, _>>())
+                }
+                _ => list.iter().map(|entry| normalized(field, entry, pairs)).collect(),
             }
-            _ => list.iter().map(|entry| normalized(field, entry, pairs)).collect(),
-        },
+        }
         Value::String(text) => match field {
             "resourceVersion" => json!("VERSION"),
             "containerID" | "imageID" | "controller-revision-hash" => json!("HASH"),
@@ -278,7 +279,7 @@ async fn the_stack_is_the_same_in_the_sandbox_and_on_a_real_cluster() {
     }
 
     let plane = ControlPlane::start().await;
-    let front = backed(&plane);
+    let front = sandbox_with_control_plane(&plane);
     let there = User::with_ready_stack(Some(&front.gke));
     let operator = operator_when_wanted(&plane, front.sandbox.clone());
     block_in_place(|| there.run(&["apply", "--auto-approve"])).expect(0).says("14 added");

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::hosts::local::{self, LocalUser};
 use crate::hosts::slurm::{self, Login};
 use crate::hosts::ssh::{Lab, sshd_is_there};
-use crate::hosts::tls::certified;
+use crate::hosts::tls::tls_configuration;
 use crate::real::{Part, needs};
 use crate::sandbox_server::wait_until;
 
@@ -76,7 +76,7 @@ impl Client {
     /// Connects by the line of `connect --json`.
     pub(crate) fn connected(python: &Path, said: &str) -> Self {
         let connected: Value = serde_json::from_str(said).unwrap();
-        Self::with(python, connected["client"].as_str().unwrap(), certified(&connected))
+        Self::with(python, connected["client"].as_str().unwrap(), tls_configuration(&connected))
     }
 
     fn with(python: &Path, scheduler: &str, variables: Vec<(String, String)>) -> Self {

@@ -462,7 +462,7 @@ fn sweep<S: Copy, F: Copy, M: Copy>(cases: &[(S, F, M)], step: usize, run: impl 
 }
 
 /// At each of these each fault, at each moment.
-fn each<S: Copy, F: Copy>(steps: &[S], faults: &[F]) -> Vec<(S, F, u64)> {
+fn all_cases<S: Copy, F: Copy>(steps: &[S], faults: &[F]) -> Vec<(S, F, u64)> {
     let with = |step: S| faults.iter().flat_map(move |fault| MOMENTS.map(|moment| (step, *fault, moment)));
     steps.iter().flat_map(|step| with(*step)).collect()
 }
@@ -470,7 +470,7 @@ fn each<S: Copy, F: Copy>(steps: &[S], faults: &[F]) -> Vec<(S, F, u64)> {
 /// 195 cases; a sample of them unless `DASK_INFRA_SWEEP=all`.
 #[test]
 fn each_step_meets_each_fault_and_the_next_apply_mends_it() {
-    let cases = each(&STEPS, &FAULTS);
+    let cases = all_cases(&STEPS, &FAULTS);
     assert_eq!(cases.len(), 195);
     // A step of 17 through 195 cases meets every step and nearly every fault in a dozen.
     sweep(&cases, 17, Case::run);
@@ -479,7 +479,7 @@ fn each_step_meets_each_fault_and_the_next_apply_mends_it() {
 /// 15 reboots; a sample of them unless `DASK_INFRA_SWEEP=all`.
 #[test]
 fn each_step_meets_a_reboot_and_the_host_mends_it() {
-    let cases = each(&STEPS, &[Fault::Reboot]);
+    let cases = all_cases(&STEPS, &[Fault::Reboot]);
     sweep(&cases, 4, |_, step, _, moment| Case::with_crontab().reboots(step, moment));
 }
 
@@ -698,7 +698,7 @@ impl Case {
 /// A program runs once or not at all, its end is known or its failure has a reason, and its cluster goes with it: 168 cases.
 #[test]
 fn each_phase_of_a_job_meets_each_fault_and_it_runs_once() {
-    let cases = each(&PHASES, &JOB_FAULTS);
+    let cases = all_cases(&PHASES, &JOB_FAULTS);
     assert_eq!(cases.len(), 168);
     // A step of 13 through 168 cases meets every phase and nearly every fault in a dozen.
     sweep(&cases, 13, Case::run_job);

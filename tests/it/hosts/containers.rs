@@ -133,7 +133,7 @@ impl Drop for Runtime {
     }
 }
 
-fn here(runtime: &Runtime, container: &str, worker: &str, more: &str) -> LocalUser {
+fn user_of_container(runtime: &Runtime, container: &str, worker: &str, more: &str) -> LocalUser {
     let mut here = LocalUser::new(worker, more);
     here.variables.extend(runtime.variables.clone());
     let path = format!("path = \"{}\"", crate::hosts::local::python().display());
@@ -147,8 +147,12 @@ fn a_whole_life(runtime: &Runtime) {
     let job = "[dask_job.train]\nreplicas = 1\nwait = true\nargs = [\"python\", \"-c\", \"import os; from distributed import Client; client = Client(); \
                print(sum(client.gather(client.map(int, range(10)))), os.environ['DI_IMAGE'], os.getcwd())\"]\n";
     let more = format!("[check.sum]\nrun = \"dask-sum\"\n\n{job}");
-    let here =
-        here(runtime, &format!("{{ image = \"{old}\", runtime = \"{name}\" }}"), "replicas = 2", &more);
+    let here = user_of_container(
+        runtime,
+        &format!("{{ image = \"{old}\", runtime = \"{name}\" }}"),
+        "replicas = 2",
+        &more,
+    );
     here.apply().expect(0).says("check.sum");
     let home = std::env::var("HOME").unwrap();
     here.run(&["logs", "train", "--tail", "-1"]).expect(0).says(&format!("45 1 {home}"));
@@ -226,7 +230,7 @@ fn what_no_container_can_run_says_why() {
     let bare = runtime.import("bare", &["./opt/python/lib/python3*/site-packages/distributed*"]);
     let empty = runtime.import("empty", &["./opt"]);
     let whole = runtime.import("1", &[]);
-    let mut here = here(&runtime, "\"127.0.0.1:1/none:1\"", "replicas = 1", "");
+    let mut here = user_of_container(&runtime, "\"127.0.0.1:1/none:1\"", "replicas = 1", "");
     let mut container = "\"127.0.0.1:1/none:1\"".to_owned();
     let says = |here: &LocalUser, container: &mut String, other: String, said: &[&str]| {
         here.user.edit(container, &other);

@@ -15,7 +15,7 @@ use tokio::task::block_in_place;
 
 use crate::control_plane::connect::KillOnDrop;
 use crate::hosts::ssh::{Lab, sshd_is_there};
-use crate::hosts::tls::certified;
+use crate::hosts::tls::tls_configuration;
 use crate::real::{Cluster, ControlPlane, Kubelet, Operator, Part, free_ports, needs, start_operator};
 use crate::sandbox_server::{CommandOutput, User, wait_until};
 
@@ -92,7 +92,7 @@ struct Client {
 impl Client {
     fn new(connected: &Value) -> Self {
         let mut command = Command::new(python());
-        command.envs(certified(connected));
+        command.envs(tls_configuration(connected));
         command
             .args(["-c", CLIENT, connected["client"].as_str().unwrap()])
             .stdin(Stdio::piped())
@@ -153,7 +153,7 @@ fn goes_through(name: &str, place: &mut dyn Place) {
 }
 
 /// Files in a folder, and processes that know of it.
-fn left_of(folder: &std::path::Path) -> Vec<String> {
+fn leftovers(folder: &std::path::Path) -> Vec<String> {
     let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path().display().to_string());
     let mut left: Vec<String> = files.collect();
     let here = format!("={}", folder.display()).into_bytes();
@@ -210,7 +210,7 @@ impl Place for Machine {
 
     fn left(&mut self) -> Vec<String> {
         let jobs = self.cluster.as_ref().map(Cluster::jobs).unwrap_or_default();
-        left_of(self.state.path()).into_iter().chain(jobs).collect()
+        leftovers(self.state.path()).into_iter().chain(jobs).collect()
     }
 }
 
@@ -235,7 +235,7 @@ impl Place for Lab {
     }
 
     fn left(&mut self) -> Vec<String> {
-        (0..3).flat_map(|index| left_of(&self.state(index))).collect()
+        (0..3).flat_map(|index| leftovers(&self.state(index))).collect()
     }
 }
 

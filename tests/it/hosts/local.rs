@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::hosts::agent_faults::{at_reboot, crontab_in, tool};
-use crate::hosts::tls::{certified, computes, keys_are_kept, late_worker, strangers_are_refused};
+use crate::hosts::tls::{computes, keys_are_kept, late_worker, strangers_are_refused, tls_configuration};
 use crate::real::{Part, free_ports, needs};
 use crate::sandbox_server::{CommandOutput, User, entries_in, wait_until};
 
@@ -72,7 +72,7 @@ impl LocalUser {
 
     /// What is noted of this machine.
     pub fn folder(&self) -> PathBuf {
-        noted_in(self.state.path())
+        notes_folder(self.state.path())
     }
 
     /// The processes that are noted, by name.
@@ -112,7 +112,7 @@ impl LocalUser {
 }
 
 /// The status of the answer to a POST, as a form of another site's page sends one.
-fn posted(port: u16, path: &str, body: &str) -> u16 {
+fn post_status(port: u16, path: &str, body: &str) -> u16 {
     let mut link = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let head = format!(
         "POST {path} HTTP/1.0\r\nHost: 127.0.0.1\r\nOrigin: http://other.example\r\nContent-Type: text/plain\r\nContent-Length: {}",
@@ -125,7 +125,7 @@ fn posted(port: u16, path: &str, body: &str) -> u16 {
 }
 
 /// The folder of the only machine that has notes below a state folder.
-pub fn noted_in(state: &Path) -> PathBuf {
+pub fn notes_folder(state: &Path) -> PathBuf {
     let machines = entries_in(&state.join("dask-infra/at"));
     let [machine] = machines.as_slice() else { panic!("{machines:?}") };
     machine.clone()
@@ -204,7 +204,7 @@ fn a_scaled_cluster_loses_no_result() {
     let mut ask = client.stdin.take().unwrap();
     assert_eq!(answers.next().unwrap().unwrap(), "held");
     // A page of a browser could send that: the scheduler opens no route for it, as `dask scheduler` does not by itself.
-    assert_eq!(posted(here.ports[1], "/api/v1/retire_workers", "{\"n\":1000}"), 404);
+    assert_eq!(post_status(here.ports[1], "/api/v1/retire_workers", "{\"n\":1000}"), 404);
     for number in ["3", "1", "2"] {
         here.run(&["scale", "work", number, "--auto-approve"]).expect(0);
         ask.write_all(b"\n").unwrap();
@@ -365,9 +365,9 @@ fn only_who_has_the_certificates_connects() {
     renewed("its certificates are gone or have ended");
     let second = connected();
     assert_ne!(second["security"], first["security"]);
-    assert_eq!(computes(&python, at, &certified(&second)), Ok("45".to_owned()));
+    assert_eq!(computes(&python, at, &tls_configuration(&second)), Ok("45".to_owned()));
     // Of those that end soon a plan warns; they are renewed when somebody asks for it.
-    let object = noted_in(here.state.path()).join("objects/clusters/_/work.json");
+    let object = notes_folder(here.state.path()).join("objects/clusters/_/work.json");
     let mut live: Value = serde_json::from_str(&fs::read_to_string(&object).unwrap()).unwrap();
     live["internal"]["tls"]["begins"] = "2000-01-01T00:00:00Z".into();
     fs::write(&object, live.to_string()).unwrap();
@@ -379,16 +379,16 @@ fn only_who_has_the_certificates_connects() {
     here.nothing_to_do();
     let third = connected();
     assert_ne!(third["security"], second["security"]);
-    computes(&python, at, &certified(&second)).unwrap_err();
+    computes(&python, at, &tls_configuration(&second)).unwrap_err();
     // Who has those from before does not get in, and a worker that was started with them does not join.
     let mut before = first.clone();
     let files = [("tls_ca_file", "ca.pem"), ("tls_client_cert", "cert.pem"), ("tls_client_key", "key.pem")];
     for (option, file) in files {
         before["security"][option] = kept.join(file).to_str().unwrap().into();
     }
-    computes(&python, at, &certified(&before)).unwrap_err();
+    computes(&python, at, &tls_configuration(&before)).unwrap_err();
     let of_workers =
-        certified(&before).into_iter().map(|(name, value)| (name.replace("CLIENT", "WORKER"), value));
+        tls_configuration(&before).into_iter().map(|(name, value)| (name.replace("CLIENT", "WORKER"), value));
     let mut worker = late_worker(&python, at, here.user.path());
     let ended = worker.args(["--protocol", "tls"]).envs(of_workers).output().unwrap();
     assert!(!String::from_utf8_lossy(&ended.stderr).contains("Registered to"), "{ended:?}");

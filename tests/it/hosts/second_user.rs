@@ -15,7 +15,7 @@ use rcgen::{
 use serde_json::{Value, json};
 
 use crate::hosts::slurm::{Login, python};
-use crate::hosts::tls::{certified, late_worker};
+use crate::hosts::tls::{late_worker, tls_configuration};
 use crate::sandbox_server::entries_in;
 
 /// `nobody`.
@@ -269,7 +269,7 @@ impl SecondUser {
         let traps: Vec<String> = serde_json::from_str(&line)
             .unwrap_or_else(|_| panic!("{}", fs::read_to_string(said.path()).unwrap()));
         // Jobs that were to join a scheduler whose port somebody else has by now.
-        let of_workers: Vec<_> = certified(connected)
+        let of_workers: Vec<_> = tls_configuration(connected)
             .into_iter()
             .map(|(name, value)| (name.replace("CLIENT", "WORKER"), value))
             .chain([("DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION".to_owned(), "True".to_owned())])
@@ -302,7 +302,7 @@ impl SecondUser {
     /// Nothing of the first user's imports what others planted.
     pub(crate) fn is_not_imported(&self, connected: &Value) {
         let mut asks = Command::new(python());
-        asks.args(["-c", IMPORTS, connected["client"].as_str().unwrap()]).envs(certified(connected));
+        asks.args(["-c", IMPORTS, connected["client"].as_str().unwrap()]).envs(tls_configuration(connected));
         let said = asks.output().unwrap();
         assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
         let said: Vec<Vec<String>> = serde_json::from_slice(&said.stdout).unwrap();

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::hosts::adaptive::{Client, squares};
 use crate::hosts::agent::script;
-use crate::hosts::local::noted_in;
+use crate::hosts::local::notes_folder;
 use crate::hosts::second_user::SecondUser;
 use crate::hosts::tls::{keys_are_kept, strangers_are_refused};
 use crate::real::{Cluster, Part, free_ports, needs};
@@ -103,7 +103,7 @@ impl Login {
     }
 
     pub(crate) fn folder(&self) -> PathBuf {
-        noted_in(self.state.path())
+        notes_folder(self.state.path())
     }
 
     /// Nothing is left of it: no job, no process, no file.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::sandbox_server::entries_below;
 
 /// The certificates that `connect` names, as Dask's configuration.
-pub(crate) fn certified(connected: &Value) -> Vec<(String, String)> {
+pub(crate) fn tls_configuration(connected: &Value) -> Vec<(String, String)> {
     let comm = "DASK_DISTRIBUTED__COMM__";
     let names = [
         ("tls_ca_file", "TLS__CA_FILE"),
@@ -63,7 +63,7 @@ pub(crate) fn strangers_are_refused(python: &Path, connected: &Value) {
     }
     let ended = String::from_utf8_lossy(&worker.wait_with_output().unwrap().stderr).into_owned();
     assert!(ended.contains(&plain) && !ended.contains("Registered to"), "{ended}");
-    assert_eq!(computes(python, at, &certified(connected)), Ok("45".to_owned()));
+    assert_eq!(computes(python, at, &tls_configuration(connected)), Ok("45".to_owned()));
 }
 
 /// Keys below a folder are in files that only this user can read, and in no other file there or in `others`. No process has one in its

@@ -8,9 +8,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::hosts::local::{LocalUser, noted_in};
+use crate::hosts::local::{LocalUser, notes_folder};
 use crate::hosts::ssh::{Lab, sshd_is_there};
-use crate::hosts::tls::certified;
+use crate::hosts::tls::tls_configuration;
 use crate::real::{Cluster, Part, free_ports, needs, versions};
 use crate::sandbox_server::{CommandOutput, RunningCommand, User, entries_below, wait_until};
 
@@ -20,7 +20,7 @@ fn release(version: &str) -> String {
 }
 
 /// pip takes wheels that are there.
-fn offline() -> Vec<(&'static str, PathBuf)> {
+fn offline_pip() -> Vec<(&'static str, PathBuf)> {
     vec![("PIP_NO_INDEX", "1".into()), ("PIP_FIND_LINKS", Part::Wheels.folder())]
 }
 
@@ -33,7 +33,7 @@ fn environment(folder: &std::path::Path, version: &str) -> PathBuf {
     }
     let mut pip = Command::new(&python);
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
-    pip.args([format!("dask=={version}"), format!("distributed=={version}")]).envs(offline());
+    pip.args([format!("dask=={version}"), format!("distributed=={version}")]).envs(offline_pip());
     assert!(pip.status().unwrap().success());
     python
 }
@@ -52,7 +52,7 @@ fn clients_and_workers_of_other_versions_are_refused() {
         release(&old)
     );
     let mut here = LocalUser::new("replicas = 1", &more);
-    here.variables = offline();
+    here.variables = offline_pip();
     here.user.edit(&crate::hosts::local::python().display().to_string(), &python.display().to_string());
     here.user.edit("[dask_cluster.work]\n", "[dask_cluster.work]\nenvironment = \"main\"\n");
     let said = here.apply().expect(1).says("versions that do not work together");
@@ -141,7 +141,7 @@ fn an_environment_that_drifts_between_hosts_is_refused() {
 }
 
 /// What workers of a cluster say when they import a package.
-fn imported(here: &LocalUser) -> Vec<String> {
+fn imported_versions(here: &LocalUser) -> Vec<String> {
     let interpreter: Value =
         serde_json::from_str(&here.run(&["connect", "dask_cluster.work", "--json"]).expect(0).out).unwrap();
     let program = "import json, sys\nfrom distributed import Client\ndef look():\n    try:\n        import more_itertools\n        \
@@ -150,13 +150,13 @@ fn imported(here: &LocalUser) -> Vec<String> {
     let python = interpreter["interpreter"].as_str().unwrap();
     let mut asked = Command::new(python);
     asked.args(["-c", program, interpreter["client"].as_str().unwrap()]);
-    let asked = asked.envs(certified(&interpreter)).output().unwrap();
+    let asked = asked.envs(tls_configuration(&interpreter)).output().unwrap();
     assert!(asked.status.success(), "{}", String::from_utf8_lossy(&asked.stderr));
     serde_json::from_slice(&asked.stdout).unwrap()
 }
 
 /// Has a scheduler find in a moment that it had no work since 1970.
-fn idles(here: &LocalUser) {
+fn mark_idle(here: &LocalUser) {
     let said = here.run(&["connect", "dask_cluster.work", "--json"]).expect(0).out;
     let connected: Value = serde_json::from_str(&said).unwrap();
     let program = "import sys\nfrom distributed import Client\ndef idle(dask_scheduler):\n    from tornado.ioloop import IOLoop\n    \
@@ -165,12 +165,12 @@ fn idles(here: &LocalUser) {
                    IOLoop.current().call_later(0.5, dask_scheduler.check_idle)\n\
                    with Client(sys.argv[1]) as client:\n    client.run_on_scheduler(idle)\n";
     let mut asked = Command::new(connected["interpreter"].as_str().unwrap());
-    asked.args(["-c", program, connected["client"].as_str().unwrap()]).envs(certified(&connected));
+    asked.args(["-c", program, connected["client"].as_str().unwrap()]).envs(tls_configuration(&connected));
     assert!(asked.status().unwrap().success());
 }
 
 /// Takes a package out of the environment by hand, as no pip did.
-fn lost(here: &LocalUser) {
+fn remove_package(here: &LocalUser) {
     let interpreter: Value = serde_json::from_str(&here.run(&["connect", "--json"]).expect(0).out).unwrap();
     let mut pip = Command::new(interpreter["interpreter"].as_str().unwrap());
     pip.args(["-m", "pip", "uninstall", "--yes", "--quiet", "more-itertools"]);
@@ -187,7 +187,7 @@ fn workers_install_packages_when_they_start() {
     let (new, version) = (versions()["distributed"].clone(), versions()["more_itertools"].clone());
     let env = by_wheels();
     let mut here = LocalUser::new(&format!("replicas = 1, {env}"), "");
-    here.variables = offline();
+    here.variables = offline_pip();
     here.user.edit("[local]\n", "[local]\ntls = true\n");
     let path = format!("path = \"{}\"", crate::hosts::local::python().display());
     here.user.edit(&path, &format!("packages = {}\npip_install = [\"nothing-of-this-name\"]", release(&new)));
@@ -198,7 +198,7 @@ fn workers_install_packages_when_they_start() {
     here.user.edit("\"nothing-of-this-name\"", "");
     here.apply().expect(0);
     here.nothing_to_do();
-    assert_eq!(imported(&here), ["none"]);
+    assert_eq!(imported_versions(&here), ["none"]);
     // In place.
     let before = here.pid("work-worker-0");
     here.user.edit("pip_install = []", "pip_install = [\"more-itertools\"]");
@@ -208,18 +208,18 @@ fn workers_install_packages_when_they_start() {
         .says("DI0130");
     here.apply().expect(0);
     here.nothing_to_do();
-    assert_eq!(imported(&here), [version.as_str()]);
+    assert_eq!(imported_versions(&here), [version.as_str()]);
     assert_eq!(here.pid("work-worker-0"), before, "the worker went on");
     // One that comes later installs it again.
-    lost(&here);
+    remove_package(&here);
     here.run(&["scale", "work", "2", "--auto-approve"]).expect(0);
-    assert_eq!(imported(&here), [version.as_str(), version.as_str()]);
+    assert_eq!(imported_versions(&here), [version.as_str(), version.as_str()]);
     // A new scheduler is told, too.
-    lost(&here);
+    remove_package(&here);
     here.kill("work-scheduler");
     here.apply().expect(0);
     here.nothing_to_do();
-    assert_eq!(imported(&here), [version.as_str()]);
+    assert_eq!(imported_versions(&here), [version.as_str()]);
     // The program of a job runs when all is there.
     let program = "import more_itertools; from distributed import Client; \
                    print('chunks', Client().submit(lambda: len(list(more_itertools.chunked(range(10), 3)))).result())";
@@ -230,13 +230,13 @@ fn workers_install_packages_when_they_start() {
         Value::from(program)
     );
     fs::write(&file, format!("{text}{job}")).unwrap();
-    lost(&here);
+    remove_package(&here);
     here.apply().expect(0).says("chunks 4");
     // Another list does not run it again, and takes out what is not in it.
     here.user.edit("pip_install = [\"more-itertools\"]", "pip_install = []");
     here.apply().expect(0);
     here.nothing_to_do();
-    assert_eq!(imported(&here), ["none"]);
+    assert_eq!(imported_versions(&here), ["none"]);
     // Such Dask clusters end by themselves: one believes that it had no work for long, and of the other its creation is set back.
     let [port, pages] = free_ports::<2>();
     let brief = format!(
@@ -247,8 +247,8 @@ fn workers_install_packages_when_they_start() {
     here.user.edit("[dask_cluster.work]\n", "[dask_cluster.work]\nidle_timeout = \"1h\"\nttl = \"1h\"\n");
     here.user.edit("pip_install = []", "pip_install = [\"more-itertools\"]");
     here.run(&["apply", "--auto-approve", "--allow", "replace:dask_cluster.work"]).expect(0);
-    assert_eq!(imported(&here), [version.as_str()]);
-    idles(&here);
+    assert_eq!(imported_versions(&here), [version.as_str()]);
+    mark_idle(&here);
     let object = here.folder().join("objects/clusters/_/brief.json");
     let mut live: Value = serde_json::from_str(&fs::read_to_string(&object).unwrap()).unwrap();
     live["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z".into();
@@ -275,7 +275,7 @@ fn on_workers(connected: &CommandOutput) -> Vec<(String, String)> {
                    print(json.dumps(sorted([str(workers[at]['name']), said] for at, said in client.run(look).items())))\n";
     let connected: Value = serde_json::from_str(&connected.out).unwrap();
     let mut python = Command::new(crate::hosts::local::python());
-    python.args(["-c", program, connected["client"].as_str().unwrap()]).envs(certified(&connected));
+    python.args(["-c", program, connected["client"].as_str().unwrap()]).envs(tls_configuration(&connected));
     let asked = python.output().unwrap();
     assert!(asked.status.success(), "{}", String::from_utf8_lossy(&asked.stderr));
     serde_json::from_slice(&asked.stdout).unwrap()
@@ -289,7 +289,7 @@ fn by_wheels() -> String {
 }
 
 /// Two hosts with a worker each, whose environments lie apart. `more` are the keys of the second worker, `installed` is `pip_install`.
-fn apart(more: &str, installed: &str) -> Lab {
+fn two_hosts(more: &str, installed: &str) -> Lab {
     let env = by_wheels();
     let group = format!("[dask_cluster.work.group.more]\nreplicas = 1\nhosts = [\"n2\"]\n{more}\n");
     let worker = format!("replicas = 1, hosts = [\"n1\"], {env}");
@@ -316,7 +316,7 @@ fn workers_of_hosts_install_packages_or_say_where_pip_failed() {
     }
     let version = versions()["more_itertools"].clone();
     let nowhere = "env = { PIP_NO_INDEX = \"1\" }";
-    let lab = apart(nowhere, "[\"more-itertools\"]");
+    let lab = two_hosts(nowhere, "[\"more-itertools\"]");
     let failed = format!("{MORE_ON_N2}: pip failed");
     let said = lab.run(&["apply", "--auto-approve"]).expect(1).says("`pip_install`").says(&failed);
     said.says("No matching distribution found for more-itertools");
@@ -348,7 +348,7 @@ fn workers_of_hosts_install_packages_or_say_where_pip_failed() {
     lab.kill(1, MORE_ON_N2);
     lab.user.edit("pip_install = [\"more-itertools\"]", "pip_install = []");
     let applying = RunningCommand::of(lab.command(&["apply", "--auto-approve"]));
-    let note = noted_in(&lab.state(0)).join("plugins/work");
+    let note = notes_folder(&lab.state(0)).join("plugins/work");
     wait_until("the scheduler is told", || !fs::read_to_string(&note).unwrap().contains("\"packages\": [\n"));
     fs::remove_file(held).unwrap();
     assert_eq!(applying.end(), Some(0));
@@ -373,7 +373,7 @@ fn a_kill_while_pip_installs_is_mended() {
         index.local_addr().unwrap(),
         Part::Wheels.folder().display()
     );
-    let lab = apart(&slow, "[]");
+    let lab = two_hosts(&slow, "[]");
     lab.run(&["apply", "--auto-approve"]).expect(0);
     lab.user.edit("pip_install = []", "pip_install = [\"more-itertools\"]");
     let applying = RunningCommand::of(lab.command(&["apply", "--auto-approve"]));
@@ -407,7 +407,7 @@ fn workers_of_slurm_install_packages_or_say_why_not() {
     let (new, version) = (versions()["distributed"].clone(), versions()["more_itertools"].clone());
     let wheels = Part::Wheels.folder().display().to_string();
     let mut here = LocalUser::new("replicas = 1", "");
-    here.variables = offline();
+    here.variables = offline_pip();
     here.variables.push(("SLURM_CONF", cluster.configuration()));
     let constraint = here.user.path().join("constraint");
     let env = |more: &str| format!("env = {{ PIP_NO_INDEX = \"1\", PIP_FIND_LINKS = \"{wheels}\"{more} }}");

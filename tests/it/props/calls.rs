@@ -10,7 +10,7 @@ use super::player::StepResult;
 
 /// # Errors
 /// What was sent and not planned, or planned and not sent.
-pub fn as_planned(done: &StepResult) -> Result<usize, String> {
+pub fn calls_match_plan(done: &StepResult) -> Result<usize, String> {
     let (Some(plan), true) = (&done.plan, done.is_whole()) else { return Ok(0) };
     let calls = planned(plan);
     let own = |request: &&Request| !request.path.starts_with("/api/v1/namespaces/dask-infra");

@@ -156,7 +156,7 @@ impl Case {
         let agreed = player.stack.as_ref().unwrap().digest();
         let done = player.step(step).await;
         tally.step(step, &done);
-        laws::honest(player, step, &done)?;
+        laws::deletions_are_named(player, step, &done)?;
         if let Some(other) = done.within.iter().find(|other| other.is_locked_out()) {
             return Err(format!("asleep it holds the lock: {:?}", other.refused));
         }
@@ -208,11 +208,11 @@ struct RequestedWorkers {
 
 impl fmt::Display for RequestedWorkers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}\n{self:#?}", booked(self.asked[0].0).stack)
+        write!(f, "{}\n{self:#?}", workers_edit(self.asked[0].0).stack)
     }
 }
 
-fn booked(workers: u32) -> Edit {
+fn workers_edit(workers: u32) -> Edit {
     Edit { stack: format!("{ON_GKE}{BOOKED}replicas = {workers}\n"), files: [].into() }
 }
 
@@ -233,7 +233,7 @@ impl RequestedWorkers {
         let asked = self
             .asked
             .iter()
-            .flat_map(|(workers, kill)| [Step::Edit(booked(*workers)), Step::Apply(command(*kill))]);
+            .flat_map(|(workers, kill)| [Step::Edit(workers_edit(*workers)), Step::Apply(command(*kill))]);
         let dies = self.stop.map(|kill| Step::Stop(command(Some(kill))));
         asked.chain(dies).chain([Step::Stop(command(None)), Step::Start(command(None))]).collect()
     }
@@ -300,7 +300,7 @@ fn an_apply_that_stays_is_killed_and_typed_again() {
                 let step = Step::WhenCapacity(WhenCapacity { asleep: all.to_vec(), kill: None });
                 let done = player.step(&step).await;
                 tally.step(&step, &done);
-                laws::honest(player, &step, &done)?;
+                laws::deletions_are_named(player, &step, &done)?;
             }
             differ(&calm, &killed).await.map_err(|why| format!("in the end: {why}"))
         })

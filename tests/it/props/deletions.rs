@@ -73,7 +73,7 @@ fn render(mut spec: Spec, deeds: &[ExternalChange], rounds: &[(Vec<Change>, Flag
 }
 
 /// A section is handed over in a cluster of others, and leaves the file later.
-fn handed_over() -> impl Strategy<Value = Script> {
+fn handover_script() -> impl Strategy<Value = Script> {
     let slots =
         [Slot::Pool(2), Slot::Namespace(1), Slot::Namespace(2), Slot::Dask(0), Slot::Dask(1)].to_vec();
     let edits = prop::collection::vec(stacks::change(), 0..3);
@@ -105,7 +105,7 @@ fn handed_over() -> impl Strategy<Value = Script> {
 #[test]
 fn what_was_handed_over_stays_when_its_section_has_left() {
     let tally = Tally::default();
-    check("handed over", 4, handed_over().boxed(), |script| {
+    check("handed over", 4, handover_script().boxed(), |script| {
         play(script, async |player, step, done| {
             tally.step(step, done);
             if matches!(step, Step::Destroy(_)) && done.is_begun() && !player.handed_over.is_empty() {

@@ -451,7 +451,7 @@ impl World {
             let Some(thing) = thing_of(&resource.identity) else { continue };
             let live = now.get(&thing);
             let lacks = live.map_or(Some("all of it".to_owned()), |(_, live)| {
-                lacking(&super::world::normal(&resource.body), live, "")
+                first_missing_field(&super::world::normal(&resource.body), live, "")
             });
             if let (true, Some(lacks)) = (plan.is_empty(), &lacks) {
                 return Err(format!("its plan is empty, and {} lacks {lacks}", resource.address));
@@ -478,14 +478,14 @@ fn path_of(kind: &str, name: &str) -> String {
 }
 
 /// The first field of what is wanted that is not live. What is off may be absent.
-fn lacking(wanted: &Value, live: &Value, at: &str) -> Option<String> {
+fn first_missing_field(wanted: &Value, live: &Value, at: &str) -> Option<String> {
     match (wanted, live) {
-        (Value::Object(fields), _) => {
-            fields.iter().find_map(|(key, wanted)| lacking(wanted, &live[key], &format!("{at}.{key}")))
-        }
+        (Value::Object(fields), _) => fields
+            .iter()
+            .find_map(|(key, wanted)| first_missing_field(wanted, &live[key], &format!("{at}.{key}"))),
         (Value::Array(wanted), Value::Array(live)) if wanted.len() == live.len() => {
             let mut pairs = wanted.iter().zip(live);
-            pairs.find_map(|(wanted, live)| lacking(wanted, live, &format!("{at}[]")))
+            pairs.find_map(|(wanted, live)| first_missing_field(wanted, live, &format!("{at}[]")))
         }
         (Value::Array(wanted), Value::Null) if wanted.is_empty() => None,
         (Value::Null | Value::Bool(false), Value::Null) => None,

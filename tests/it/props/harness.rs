@@ -422,7 +422,7 @@ fn make(
 }
 
 /// A thing that a world has under two identities.
-fn twice(world: &World) -> Option<String> {
+fn duplicate_identity(world: &World) -> Option<String> {
     let mut seen: BTreeMap<&str, &ObjectId> = BTreeMap::new();
     for (object, live) in world.objects.live().into_iter().flatten() {
         let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
@@ -594,7 +594,7 @@ impl Harness {
         let Lowered { owner, target, resources, external, .. } = &stack.lowered;
         let wanted = plan::read_set(resources, external, target, owner);
         let read = live::read(api, &wanted, PARALLEL).await;
-        match twice(&read.world) {
+        match duplicate_identity(&read.world) {
             Some(twice) if self.strict => Err(format!("{IDENTITY}: {twice}")),
             _ => Ok(read),
         }

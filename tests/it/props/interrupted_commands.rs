@@ -50,7 +50,7 @@ impl fmt::Display for Case {
 }
 
 fn case() -> impl Strategy<Value = Case> {
-    let commands = prop::collection::vec((typed(), kill()), 3..5);
+    let commands = prop::collection::vec((user_command(), kill()), 3..5);
     let begins = (proptest::bool::weighted(0.15), 0..4usize);
     (spec(), begins, commands).prop_map(|(spec, (fresh, stopped), mut commands)| {
         if stopped > 0 {
@@ -90,7 +90,7 @@ fn spec() -> impl Strategy<Value = Spec> {
     )
 }
 
-fn typed() -> impl Strategy<Value = UserCommand> {
+fn user_command() -> impl Strategy<Value = UserCommand> {
     prop_oneof![
         2 => Just(UserCommand::Stop),
         2 => Just(UserCommand::Start),
@@ -144,7 +144,7 @@ async fn step_of(
     }
 }
 
-async fn unbegun(spec: &Spec) -> Player {
+async fn new_player(spec: &Spec) -> Player {
     let mut player = Player::new();
     for request in stacks::platform(spec) {
         player.step(&Step::Others(request)).await;
@@ -154,7 +154,7 @@ async fn unbegun(spec: &Spec) -> Player {
 }
 
 async fn begun(spec: &Spec) -> Player {
-    let mut player = unbegun(spec).await;
+    let mut player = new_player(spec).await;
     player.step(&Step::Apply(Command::default())).await;
     player
 }
@@ -235,7 +235,7 @@ pub fn makes_nothing(done: &StepResult) -> Result<(), String> {
 /// The pools that the record calls stopped, as GKE has them, without what changes by itself. `null` if a pool does not exist.
 pub async fn stopped_pools(player: &Player) -> BTreeMap<String, Value> {
     let mut pools = BTreeMap::new();
-    for identity in noted(player).await.stopped.keys() {
+    for identity in comparable_record(player).await.stopped.keys() {
         if let Identity::NodePool { cluster, pool } = identity {
             let path = format!("/v1/{}", cluster.pool_path(pool));
             let reply = player.harness.sandbox.gke_request("GET", &path, "", b"").unwrap();
@@ -252,7 +252,7 @@ pub async fn stopped_pools(player: &Player) -> BTreeMap<String, Value> {
 }
 
 /// The record without times and counts, and without what may have been made and was not.
-async fn noted(player: &Player) -> Record {
+async fn comparable_record(player: &Player) -> Record {
     let Some(stack) = &player.stack else { return Record::default() };
     let mut world = player.harness.world_of(stack).await.unwrap();
     let Some(mut record) = world.record.take() else { return Record::default() };
@@ -269,7 +269,7 @@ async fn noted(player: &Player) -> Record {
 async fn facts(player: &Player, stack: &Stack) -> BTreeMap<String, Value> {
     player.harness.wait(stack, 120).await;
     let mut facts = player.harness.world(stack).await;
-    let mut record = noted(player).await;
+    let mut record = comparable_record(player).await;
     for entry in std::mem::take(&mut record.inventory) {
         facts.insert(format!("record of {}", entry.identity), json!(entry));
     }
@@ -298,7 +298,7 @@ fn a_command_that_is_killed_and_typed_again_comes_to_the_same_end() {
     check("killed commands", 4, case().boxed(), |Case { spec, fresh, commands }| {
         paused(async {
             let (mut calm, mut killed) = match fresh {
-                true => (unbegun(spec).await, unbegun(spec).await),
+                true => (new_player(spec).await, new_player(spec).await),
                 false => (begun(spec).await, begun(spec).await),
             };
             let (mut spec, mut same) = (spec.clone(), spec.clone());
@@ -371,7 +371,7 @@ fn what_a_second_person_starts_or_stops_meanwhile_stays_so() {
             let first = apply(vec![second]);
             let done = player.step(&first).await;
             tally.step(&first, &done);
-            laws::honest(&player, &first, &done)?;
+            laws::deletions_are_named(&player, &first, &done)?;
             if !done.is_whole() {
                 player.step(&apply(Vec::new())).await;
             }
@@ -383,7 +383,7 @@ fn what_a_second_person_starts_or_stops_meanwhile_stays_so() {
 }
 
 /// Dask clusters that go by themselves, stopped or changed while their CronJobs look after them.
-fn looked_after() -> impl Strategy<Value = Script> {
+fn expiring_clusters() -> impl Strategy<Value = Script> {
     let passing = prop::sample::select(vec![Expiry::Ttl, Expiry::IdleStop, Expiry::Both]);
     let more = [Slot::Pool(1), Slot::Pool(2), Slot::Dask(1), Slot::Namespace(1)].map(Section::of).to_vec();
     let command = prop_oneof![
@@ -415,7 +415,7 @@ fn looked_after() -> impl Strategy<Value = Script> {
 #[test]
 fn a_stop_needs_no_approval_for_what_the_stacks_own_controllers_made() {
     let tally = Tally::default();
-    check("looked after", 2, looked_after().boxed(), |script| {
+    check("looked after", 2, expiring_clusters().boxed(), |script| {
         play(script, async |player, step, done| {
             tally.step(step, done);
             match (step, &done.refused) {
@@ -459,7 +459,7 @@ impl fmt::Display for TwoUsers {
 }
 
 /// They meet at every so manieth write.
-fn two(apart: usize) -> impl Strategy<Value = TwoUsers> {
+fn two_users(apart: usize) -> impl Strategy<Value = TwoUsers> {
     let maybe = [Slot::Job, Slot::Dask(1), Slot::Pool(2), Slot::Namespace(1)].map(Section::of).to_vec();
     let spec = prop::sample::subsequence(maybe, 0..=3).prop_map(|mut sections| {
         sections.extend([Slot::Operator, Slot::Dask(0)].map(Section::of));
@@ -517,7 +517,7 @@ impl TwoUsers {
         player.process = process;
         player.step(&edit).await;
         let done = player.step(&step).await;
-        laws::honest(player, &step, &done)?;
+        laws::deletions_are_named(player, &step, &done)?;
         Ok((step, done))
     }
 
@@ -540,10 +540,10 @@ impl TwoUsers {
             if done.is_locked_out() {
                 return Err(format!("{typed:?} is locked out by a process that died ({died})"));
             }
-            laws::quiet_again(&mut player, &step, &done).await?;
-            laws::as_wished(&player, &step, &done)?;
+            laws::second_plan_is_empty(&mut player, &step, &done).await?;
+            laws::live_keys_match(&player, &step, &done)?;
         }
-        laws::nothing_forgotten(&mut player).await
+        laws::everything_is_found(&mut player).await
     }
 
     /// The second is locked out while the first is under way, and comes to the same end when it is typed afterwards.
@@ -564,7 +564,7 @@ impl TwoUsers {
         player.step(&edit).await;
         let done = player.step(&step).await;
         tally.step(&step, &done);
-        laws::honest(&player, &step, &done)?;
+        laws::deletions_are_named(&player, &step, &done)?;
         // With the cluster goes the place of the lock.
         let goes = |change: &plan::Change| {
             matches!(change.identity, Identity::Cluster(_))
@@ -594,7 +594,7 @@ impl TwoUsers {
 #[test]
 fn a_second_person_goes_on_where_the_first_died() {
     let tally = Tally::default();
-    check("after a death", 2, two(2).boxed(), |case| paused(case.over_a_dead_one(&tally)));
+    check("after a death", 2, two_users(2).boxed(), |case| paused(case.over_a_dead_one(&tally)));
 }
 
 /// What the second meets while the first waits to send a write, and while it waits for the answer.
@@ -603,7 +603,7 @@ const LOCKED_OUT: [&str; 2] = ["locked out before a write", "locked out before i
 #[test]
 fn a_second_person_between_two_writes_is_locked_out() {
     let tally = Tally::default();
-    check("between two writes", 4, two(1).boxed(), |case| paused(case.under_a_lock(&tally)));
+    check("between two writes", 4, two_users(1).boxed(), |case| paused(case.under_a_lock(&tally)));
     // Both come within fourteen cases of seed 0, which is what a night tries at least.
     tally.demand_any(4, &LOCKED_OUT);
     if cases::count(4) >= 14 {

@@ -20,17 +20,17 @@ use super::{calls, cases, gke_keys};
 /// # Errors
 /// The law that is broken, and by what.
 pub async fn all(player: &mut Player, step: &Step, done: &StepResult) -> Result<(), String> {
-    honest(player, step, done)?;
+    deletions_are_named(player, step, done)?;
     one_identity(done)?;
-    calls::as_planned(done)?;
+    calls::calls_match_plan(done)?;
     // The lock of a program that died is waited for.
     if !player.died {
         in_time(step, done)?;
     }
     foreign_only(done)?;
-    quiet_again(player, step, done).await?;
-    as_wished(player, step, done)?;
-    nothing_forgotten(player).await
+    second_plan_is_empty(player, step, done).await?;
+    live_keys_match(player, step, done)?;
+    everything_is_found(player).await
 }
 
 /// **Honesty.** Whatever vanished was named as going, or belongs to what was; what others made was named as theirs and
@@ -38,7 +38,7 @@ pub async fn all(player: &mut Player, step: &Step, done: &StepResult) -> Result<
 ///
 /// # Errors
 /// What vanished.
-pub fn honest(player: &Player, step: &Step, done: &StepResult) -> Result<(), String> {
+pub fn deletions_are_named(player: &Player, step: &Step, done: &StepResult) -> Result<(), String> {
     if matches!(step, Step::Edit(_) | Step::Others(_) | Step::CronRun(_) | Step::Wait(_)) {
         return Ok(());
     }
@@ -66,14 +66,14 @@ pub fn honest(player: &Player, step: &Step, done: &StepResult) -> Result<(), Str
             Maker::Us if is_bookkeeping(thing) => {}
             Maker::Us if covered.has(uid) => {}
             Maker::Us => return Err(format!("honesty: {thing} is gone, and the plan did not say so")),
-            Maker::Others => theirs(thing, uid, &covered, &named, &given)?,
+            Maker::Others => foreign_deletions_are_approved(thing, uid, &covered, &named, &given)?,
         }
     }
     Ok(())
 }
 
 /// What others made goes only by its own name or that of its namespace, as foreign, with an approval.
-fn theirs(
+fn foreign_deletions_are_approved(
     thing: &Thing,
     uid: &Uid,
     covered: &DeletedWith<'_>,
@@ -219,7 +219,7 @@ pub fn foreign_only(done: &StepResult) -> Result<(), String> {
 ///
 /// # Errors
 /// What it would do.
-pub async fn quiet_again(player: &mut Player, step: &Step, done: &StepResult) -> Result<(), String> {
+pub async fn second_plan_is_empty(player: &mut Player, step: &Step, done: &StepResult) -> Result<(), String> {
     let (Step::Apply(command) | Step::Destroy(command) | Step::Stop(command) | Step::Start(command)) = step
     else {
         return Ok(());
@@ -250,7 +250,7 @@ pub async fn quiet_again(player: &mut Player, step: &Step, done: &StepResult) ->
 ///
 /// # Errors
 /// The pool, or the key.
-pub fn as_wished(player: &Player, step: &Step, done: &StepResult) -> Result<(), String> {
+pub fn live_keys_match(player: &Player, step: &Step, done: &StepResult) -> Result<(), String> {
     let Step::Apply(command) = step else { return Ok(()) };
     let nothing = done.plan.as_ref().is_some_and(Plan::is_empty);
     let alone = command.is_alone() && command.is_whole();
@@ -298,7 +298,7 @@ pub fn as_wished(player: &Player, step: &Step, done: &StepResult) -> Result<(), 
 ///
 /// # Errors
 /// What is not found.
-pub async fn nothing_forgotten(player: &mut Player) -> Result<(), String> {
+pub async fn everything_is_found(player: &mut Player) -> Result<(), String> {
     if player.stack.is_none() {
         return Ok(());
     }
@@ -364,7 +364,7 @@ pub async fn nothing_left(player: &mut Player) -> Result<(), String> {
     let mut last = String::new();
     for _ in 0..4 {
         let done = player.step(&destroy).await;
-        honest(player, &destroy, &done)?;
+        deletions_are_named(player, &destroy, &done)?;
         one_identity(&done)?;
         if done.refused.as_deref().is_some_and(is_of_record)
             && let Some(stack) = &player.stack
@@ -478,7 +478,7 @@ impl Tally {
             () => "nothing to do",
         };
         self.count(format!("{name}: {came}"));
-        if let Ok(calls @ 1..) = calls::as_planned(done) {
+        if let Ok(calls @ 1..) = calls::calls_match_plan(done) {
             *self.0.lock().unwrap().entry("calls made as planned".to_owned()).or_default() += calls;
         }
         if std::env::var_os("DASK_INFRA_TELL").is_some() {

@@ -45,7 +45,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Destroy),
         1 => (0..12usize, any::<bool>()).prop_map(|(write, after)| Event::DestroyKilled(write, after)),
         2 => stacks::external_change().prop_map(Event::Others),
-        2 => stacks::harm().prop_map(Event::Others),
+        2 => stacks::foreign_damage().prop_map(Event::Others),
         1 => Just(Event::Wait),
     ]
 }

@@ -129,7 +129,7 @@ impl Case {
         }
         let done = player.step(&step).await;
         tally.step(&step, &done);
-        laws::honest(&player, &step, &done)?;
+        laws::deletions_are_named(&player, &step, &done)?;
         let failures = done.failures().join("; ");
         // A check needs one GPU, and the pods of a job take turns.
         let is_met =

@@ -34,7 +34,7 @@ impl fmt::Display for Case {
 }
 
 fn case() -> impl Strategy<Value = Case> {
-    let moves = prop_oneof![stacks::external_change(), stacks::harm()];
+    let moves = prop_oneof![stacks::external_change(), stacks::foreign_damage()];
     (
         stacks::spec(),
         prop::collection::vec(stacks::change(), 0..4),

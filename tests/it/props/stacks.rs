@@ -167,7 +167,7 @@ fn writer() -> impl Strategy<Value = Writer> {
 }
 
 /// Mostly never.
-fn passing() -> impl Strategy<Value = Expiry> {
+fn expiry() -> impl Strategy<Value = Expiry> {
     prop_oneof![
         16 => Just(Expiry::Never),
         1 => Just(Expiry::IdleTimeout),
@@ -178,7 +178,7 @@ fn passing() -> impl Strategy<Value = Expiry> {
 }
 
 /// Seldom true; shrinks to false.
-fn seldom() -> impl Strategy<Value = bool> {
+fn rarely_true() -> impl Strategy<Value = bool> {
     proptest::bool::weighted(0.15)
 }
 
@@ -190,7 +190,8 @@ fn namespace() -> impl Strategy<Value = usize> {
 fn section(slot: Slot) -> impl Strategy<Value = Section> {
     let first = (proptest::bool::weighted(0.1), namespace(), 0..2usize, 1..3u32, writer());
     let group = proptest::bool::weighted(0.4);
-    let second = (seldom(), seldom(), group, seldom(), passing(), gke_keys::some(gke_keys::POOL, 4));
+    let second =
+        (rarely_true(), rarely_true(), group, rarely_true(), expiry(), gke_keys::some(gke_keys::POOL, 4));
     (first, second).prop_map(move |(first, second)| {
         let (renamed, namespace, variant, number, writer) = first;
         let (protect, labels, extra, extra_protect, passing, keys) = second;
@@ -229,7 +230,8 @@ pub fn spec() -> impl Strategy<Value = Spec> {
         proptest::option::weighted(often, section(slot))
     };
     let sections: Vec<_> = SLOTS[..12].iter().copied().map(maybe).collect();
-    let cluster = (any::<bool>(), proptest::bool::weighted(0.2), seldom(), proptest::bool::weighted(0.05));
+    let cluster =
+        (any::<bool>(), proptest::bool::weighted(0.2), rarely_true(), proptest::bool::weighted(0.05));
     let gke = (proptest::bool::weighted(0.3), gke_keys::some(gke_keys::CLUSTER, 4));
     (cluster, gke, sections).prop_map(|((own_cluster, regional, labels, protect), gke, sections)| Spec {
         own_cluster,
@@ -253,7 +255,7 @@ fn tweak() -> impl Strategy<Value = Tweak> {
         Just(Tweak::Manage),
         Just(Tweak::Labels),
         Just(Tweak::Extra),
-        passing().prop_map(Tweak::Expiry),
+        expiry().prop_map(Tweak::Expiry),
         (0..64usize).prop_map(Tweak::Gke),
     ]
 }
@@ -675,7 +677,7 @@ pub fn external_change() -> impl Strategy<Value = ExternalChange> {
 }
 
 /// What others or accidents do to what is ours.
-pub fn harm() -> impl Strategy<Value = ExternalChange> {
+pub fn foreign_damage() -> impl Strategy<Value = ExternalChange> {
     let place = namespace;
     prop_oneof![
         (0..2usize, place()).prop_map(|(which, place)| ExternalChange::DeleteOurs(which, place)),

@@ -197,7 +197,7 @@ impl Case {
             let step = self.apply(Approvals::Nothing);
             let done = player.step(&step).await;
             tally.step(&step, &done);
-            laws::honest(&player, &step, &done)?;
+            laws::deletions_are_named(&player, &step, &done)?;
             makes_nothing(&done).map_err(|why| format!("{edit:?} of what is stopped {why}"))?;
             if let Some(why) = done.refused {
                 return Err(format!("{edit:?} of what is stopped: {why}"));
@@ -212,8 +212,8 @@ impl Case {
         for step in [Step::Start(Command::default()), self.apply(Approvals::All)] {
             let done = player.step(&step).await;
             tally.step(&step, &done);
-            laws::honest(&player, &step, &done)?;
-            laws::as_wished(&player, &step, &done)?;
+            laws::deletions_are_named(&player, &step, &done)?;
+            laws::live_keys_match(&player, &step, &done)?;
         }
         if let Some(MachineShortage::Extra) = self.lacks {
             return Ok(());

@@ -88,7 +88,7 @@ impl fmt::Display for Case {
     }
 }
 
-fn struck() -> impl Strategy<Value = FaultedAnswers> {
+fn faulted_answers() -> impl Strategy<Value = FaultedAnswers> {
     let one = || (0..64usize, select(&FAULTS[..]));
     prop_oneof![
         3 => one().prop_map(|one| FaultedAnswers::Some(vec![one])),
@@ -100,17 +100,17 @@ fn struck() -> impl Strategy<Value = FaultedAnswers> {
 fn case() -> impl Strategy<Value = Case> {
     let edits = prop::collection::vec(stacks::change(), 0..3);
     let deeds = prop::collection::vec(stacks::external_change(), 0..3);
-    let sights = prop::collection::vec(struck(), 24);
+    let sights = prop::collection::vec(faulted_answers(), 24);
     (stacks::spec(), proptest::bool::weighted(0.85), deeds, edits, any::<bool>(), sights).prop_map(
         |(spec, applied, deeds, edits, destroy, sights)| Case {
-            script: before(spec, applied, &deeds, &edits),
+            script: setup_script(spec, applied, &deeds, &edits),
             destroy,
             sights,
         },
     )
 }
 
-fn before(mut spec: Spec, applied: bool, deeds: &[stacks::ExternalChange], edits: &[Change]) -> Script {
+fn setup_script(mut spec: Spec, applied: bool, deeds: &[stacks::ExternalChange], edits: &[Change]) -> Script {
     let mut steps: Vec<Step> = stacks::platform(&spec).into_iter().map(Step::Others).collect();
     steps.push(Step::Edit(spec.render()));
     if applied {
@@ -163,12 +163,12 @@ impl FaultyApi {
         let good = inner.oneshot(request).await.unwrap();
         match fault {
             None => good,
-            Some(fault) => instead(gke, fault, good).await,
+            Some(fault) => faulty_response(gke, fault, good).await,
         }
     }
 }
 
-async fn instead(gke: bool, fault: Fault, good: Response<Body>) -> Response<Body> {
+async fn faulty_response(gke: bool, fault: Fault, good: Response<Body>) -> Response<Body> {
     let answer = |status: u16, kind: &str, body: Vec<u8>| {
         let builder = Response::builder().status(StatusCode::from_u16(status).unwrap());
         builder.header(header::CONTENT_TYPE, kind).body(Body::from(body)).unwrap()
@@ -231,7 +231,7 @@ fn actions(plan: &Plan) -> Value {
 }
 
 /// An error, the same plan, or one that does nothing more and asks for an approval of what it could not see.
-fn no_more(whole: &Plan, less: &Plan) -> Result<&'static str, String> {
+fn check_no_more_actions(whole: &Plan, less: &Plan) -> Result<&'static str, String> {
     if actions(whole) == actions(less) {
         return Ok("the same plan");
     }
@@ -277,7 +277,9 @@ async fn holds(case: &Case, tally: &Mutex<BTreeMap<&'static str, u32>>) -> Resul
         let eyes = FaultyApi::of(&asked, struck);
         match player.harness.plan_through(&stack, mode, &flags, &eyes.layer()).await {
             Err(_) => count("an error"),
-            Ok(less) => count(no_more(&whole, &less).map_err(|why| format!("{struck:?}: {why}"))?),
+            Ok(less) => {
+                count(check_no_more_actions(&whole, &less).map_err(|why| format!("{struck:?}: {why}"))?)
+            }
         }
     }
     Ok(())

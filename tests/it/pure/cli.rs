@@ -24,7 +24,7 @@ struct ProgramOutput {
     talk: String,
 }
 
-fn ran(output: Output) -> ProgramOutput {
+fn program_output(output: Output) -> ProgramOutput {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     ProgramOutput {
         code: output.status.code().unwrap_or(-1),
@@ -34,7 +34,7 @@ fn ran(output: Output) -> ProgramOutput {
 }
 
 fn run(dir: &Path, line: &str) -> ProgramOutput {
-    ran(program(dir, line).output().unwrap())
+    program_output(program(dir, line).output().unwrap())
 }
 
 fn empty() -> tempfile::TempDir {
@@ -93,11 +93,12 @@ fn mistakes_in_the_stack_go_to_stderr_or_into_the_lines() {
 #[test]
 fn an_offline_plan_needs_nothing_and_counts_everything() {
     let dir = empty();
-    let ProgramOutput { code, data, talk } =
-        ran(program(dir.path(), &format!("--stack {STACK} plan --offline --detailed-exitcode"))
+    let ProgramOutput { code, data, talk } = program_output(
+        program(dir.path(), &format!("--stack {STACK} plan --offline --detailed-exitcode"))
             .env("GOOGLE_CLOUD_PROJECT", "demo")
             .output()
-            .unwrap());
+            .unwrap(),
+    );
     assert_eq!(code, 2, "{talk}");
     assert!(
         data.starts_with("Plan for stack rapids on demo / us-central1-c / rapids-gpu — OFFLINE\noffline: "),
@@ -105,10 +106,12 @@ fn an_offline_plan_needs_nothing_and_counts_everything() {
     );
     assert!(data.contains("\nPlan: 14 to add, 1 check to run, in 7 sections.\n"), "{data}");
     assert!(!data.contains('\u{1b}'), "no colours into a pipe");
-    let coloured = ran(program(dir.path(), &format!("--stack {STACK} plan --offline --color always"))
-        .env("GOOGLE_CLOUD_PROJECT", "demo")
-        .output()
-        .unwrap());
+    let coloured = program_output(
+        program(dir.path(), &format!("--stack {STACK} plan --offline --color always"))
+            .env("GOOGLE_CLOUD_PROJECT", "demo")
+            .output()
+            .unwrap(),
+    );
     assert!(coloured.data.contains("\u{1b}[32m  +"));
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is written");
 }

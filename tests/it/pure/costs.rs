@@ -77,7 +77,7 @@ fn planned(text: &str) -> Plan {
 }
 
 /// The line of costs as people read it.
-fn said(plan: &Plan) -> String {
+fn cost_line(plan: &Plan) -> String {
     let (mut human, out, _) = human(Detail::Sections, 4000);
     human.plan(plan, &View { sources: None, next: Next::Nothing });
     let text = out.take();
@@ -104,7 +104,7 @@ fn is(holds: bool, why: impl FnOnce() -> String) -> Result<(), String> {
 /// Each amount of the line is a sum of the document, and whatever has no price is named in both.
 fn names_what_is_unknown(case: &Case) -> Result<(), String> {
     let plan = planned(&case.to_string());
-    let line = said(&plan);
+    let line = cost_line(&plan);
     let json: Value = serde_json::to_value(document::document(&plan)).unwrap();
     let cost = &json["dask_infra"]["cost"];
     let dollars = |part: &str| cost[part]["usd_per_hour"].as_f64().unwrap();
@@ -141,7 +141,7 @@ fn a_sum_without_a_price_is_at_least() {
 #[test]
 fn spot_prices_carry_the_day_of_their_snapshot() {
     let pools = [Pool { machine: "a2-highgpu-1g", gpu: None, spot: true, disk: None, min: 1, more: 0 }];
-    let line = said(&planned(&text("europe-west4-a", &pools)));
+    let line = cost_line(&planned(&text("europe-west4-a", &pools)));
     assert!(line.contains("Spot prices: snapshot of 2026-07-30"), "{line}");
     assert!(line.contains("list prices of europe-west4, 2026-07-30"), "{line}");
 }

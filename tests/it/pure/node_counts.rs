@@ -79,7 +79,7 @@ impl fmt::Display for Case {
     }
 }
 
-fn drawn() -> impl Strategy<Value = Case> {
+fn generated_case() -> impl Strategy<Value = Case> {
     let some = || subsequence(LETTERS.to_vec(), 1..=4);
     let with_a = || subsequence(vec!["b", "c", "f"], 0..=3).prop_map(|rest| [vec!["a"], rest].concat());
     let wish = prop_oneof![
@@ -330,5 +330,5 @@ fn sorted(zones: &[String]) -> Vec<&String> {
 
 #[test]
 fn the_nodes_of_all_zones_are_as_many_as_are_asked_for() {
-    cases::check("arithmetic", 2000, drawn().boxed(), holds);
+    cases::check("arithmetic", 2000, generated_case().boxed(), holds);
 }

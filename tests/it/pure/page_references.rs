@@ -18,7 +18,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
 
 /// Tests as pages and cargo name them, `group::module::function`, and the folders of cases. True for those that run on every change,
 /// and false for those that wait for the night.
-fn known() -> BTreeMap<String, bool> {
+fn known_tests() -> BTreeMap<String, bool> {
     let (mut known, tests) = (BTreeMap::new(), root().join("tests/it"));
     for file in sources(&tests) {
         let inside = file.strip_prefix(&tests).unwrap().with_extension("");
@@ -46,7 +46,7 @@ fn known() -> BTreeMap<String, bool> {
 
 #[test]
 fn what_a_page_says_holds_a_row_is_there() {
-    let known = known();
+    let known = known_tests();
     let mut missing = Vec::new();
     for page in ["docs/anywhere.md", "docs/queues.md"] {
         let text = fs::read_to_string(root().join(page)).unwrap();

@@ -139,7 +139,7 @@ fn edits() -> impl Strategy<Value = (Shape, Shape)> {
     prop_oneof![2 => (shapes(), shapes()), 1 => shapes().prop_map(renamed)]
 }
 
-fn drawn() -> impl Strategy<Value = Case> {
+fn generated_case() -> impl Strategy<Value = Case> {
     let failing = prop::collection::vec(any::<prop::sample::Index>(), 0..=2);
     (edits(), failing, 0_u32..=2).prop_map(|((before, after), failing, spare)| Case {
         before,
@@ -261,7 +261,7 @@ pub fn run(plan: &Plan, mut does: impl FnMut(usize) -> bool) -> RunResult {
     ended
 }
 
-fn applied(plan: &Plan, model: &mut Model, failing: &BTreeSet<usize>) -> RunResult {
+fn apply_with_failures(plan: &Plan, model: &mut Model, failing: &BTreeSet<usize>) -> RunResult {
     let ended = run(plan, |place| !failing.contains(&place) && model.does(&plan.changes[place]));
     // What an apply writes down of what it did.
     let inventory = model.wish.record.as_ref().unwrap().inventory.clone();
@@ -271,7 +271,7 @@ fn applied(plan: &Plan, model: &mut Model, failing: &BTreeSet<usize>) -> RunResu
 }
 
 /// What a change that was not done has to do with another one, by the stacks alone: no word of the plan's own order.
-fn related(case: &Case, change: &Change, other: &Change) -> bool {
+fn is_related(case: &Case, change: &Change, other: &Change) -> bool {
     let key = |change: &Change, kind: &str| -> Option<u8> {
         change.address.section().strip_prefix(kind)?.get(1..)?.parse().ok()
     };
@@ -351,7 +351,7 @@ fn holds(case: &Case) -> Result<(), String> {
         true => BTreeSet::new(),
         false => case.failing.iter().map(|index| active[index.index(active.len())]).collect(),
     };
-    let ended = applied(&first, &mut model, &failing);
+    let ended = apply_with_failures(&first, &mut model, &failing);
     let name = |place: usize| {
         let change = &first.changes[place];
         format!("{:?} {}", change.action, change.address)
@@ -367,7 +367,7 @@ fn holds(case: &Case) -> Result<(), String> {
             .difference(&excused)
             .copied()
             .filter(|place| {
-                excused.iter().any(|lost| related(case, &first.changes[*place], &first.changes[*lost]))
+                excused.iter().any(|lost| is_related(case, &first.changes[*place], &first.changes[*lost]))
             })
             .collect();
         if more.is_empty() {
@@ -390,7 +390,7 @@ fn holds(case: &Case) -> Result<(), String> {
             let other = &first.changes[*later];
             let both = change.action == Action::Delete && other.action == Action::Delete;
             let lower = |change: &Change| change.address.as_str().starts_with("dask_cluster.");
-            if both && !lower(change) && lower(other) && related(case, change, other) {
+            if both && !lower(change) && lower(other) && is_related(case, change, other) {
                 return Err(format!("{} begins before {}", name(*place), name(*later)));
             }
         }
@@ -400,7 +400,7 @@ fn holds(case: &Case) -> Result<(), String> {
     }
     // Some order satisfies the quota: so an apply and another one do.
     let second = planned(&after, &model.world)?;
-    let ended = applied(&second, &mut model, &BTreeSet::new());
+    let ended = apply_with_failures(&second, &mut model, &BTreeSet::new());
     let third = planned(&after, &model.world)?;
     let left: Vec<String> = third
         .changes
@@ -420,5 +420,5 @@ fn holds(case: &Case) -> Result<(), String> {
 
 #[test]
 fn what_has_no_relation_to_a_failure_is_done_and_quotas_are_got_through() {
-    cases::check("progress", 50, drawn().boxed(), holds);
+    cases::check("progress", 50, generated_case().boxed(), holds);
 }

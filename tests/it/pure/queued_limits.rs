@@ -23,7 +23,7 @@ const WAY: &str = "capacity = [\"queued\"]";
 const KUEUE: &str = "[kueue]\nmanage = false\n[queue.q]\npool = \"a100\"\n";
 
 /// Codes of what is said about a stack, with a manifest beside it.
-fn said(stack: &str, manifest: &str) -> Vec<String> {
+fn diagnostic_codes(stack: &str, manifest: &str) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("m.yaml"), manifest).unwrap();
     let options = Options { env: &|_| None, vars: &BTreeMap::new(), helm: None };
@@ -35,10 +35,10 @@ fn said(stack: &str, manifest: &str) -> Vec<String> {
 }
 
 /// Holds one limit at its boundary.
-fn holds(what: &str, code: &str, most: u64, said: impl Fn(u64) -> Vec<String>) {
-    let is = |number: u64| said(number).iter().any(|one| one == code);
-    assert!(!is(most), "{what}: {most} is taken, and not {:?}", said(most));
-    assert!(is(most + 1), "{what}: {} is {code}, and not {:?}", most + 1, said(most + 1));
+fn holds(what: &str, code: &str, most: u64, codes: impl Fn(u64) -> Vec<String>) {
+    let is = |number: u64| codes(number).iter().any(|one| one == code);
+    assert!(!is(most), "{what}: {most} is taken, and not {:?}", codes(most));
+    assert!(is(most + 1), "{what}: {} is {code}, and not {:?}", most + 1, codes(most + 1));
 }
 
 /// A section whose pods take one node each, as many as are asked for.
@@ -117,44 +117,51 @@ fn a_request_has_a_thousand_machines_at_most() {
     for buys in [QUEUED, WAY] {
         for (what, asks) in REQUESTS {
             holds(what, "DI0324", 1000, |number| {
-                said(&format!("{}{}", pools(15000, buys), asks(number)), "")
+                diagnostic_codes(&format!("{}{}", pools(15000, buys), asks(number)), "")
             });
         }
         for (what, asks) in GANGS {
-            let all = |number: u64| said(&format!("{}{KUEUE}{}", pools(15000, buys), asks(number)), "");
+            let all =
+                |number: u64| diagnostic_codes(&format!("{}{KUEUE}{}", pools(15000, buys), asks(number)), "");
             holds(what, "DI0321", 1000, all);
         }
         let stack = format!("{}{MANIFEST}", pools(15000, buys));
-        holds("manifest", "DI0324", 1000, |number| said(&stack, &manifest(1, number, 600)));
+        holds("manifest", "DI0324", 1000, |number| diagnostic_codes(&stack, &manifest(1, number, 600)));
     }
     holds("pool", "DI0290", 1000, |most| {
-        said(&pools(most, &format!("{QUEUED}\nmax_run_duration = \"1d\"")), "")
+        diagnostic_codes(&pools(most, &format!("{QUEUED}\nmax_run_duration = \"1d\"")), "")
     });
 }
 
 #[test]
 fn a_request_fits_the_maximum_of_its_pool() {
     for (what, asks) in REQUESTS {
-        holds(what, "DI0324", 4, |number| said(&format!("{}{}", pools(4, QUEUED), asks(number)), ""));
+        holds(what, "DI0324", 4, |number| {
+            diagnostic_codes(&format!("{}{}", pools(4, QUEUED), asks(number)), "")
+        });
     }
     for (what, asks) in GANGS {
-        holds(what, "DI0321", 4, |number| said(&format!("{}{KUEUE}{}", pools(4, QUEUED), asks(number)), ""));
+        holds(what, "DI0321", 4, |number| {
+            diagnostic_codes(&format!("{}{KUEUE}{}", pools(4, QUEUED), asks(number)), "")
+        });
     }
     let stack = format!("{}{MANIFEST}", pools(4, QUEUED));
-    holds("manifest", "DI0324", 4, |number| said(&stack, &manifest(1, number, 600)));
+    holds("manifest", "DI0324", 4, |number| diagnostic_codes(&stack, &manifest(1, number, 600)));
     // Two pods of one GPU each share a node.
     let shared =
         |number: u64| format!("[provisioning_request.r]\ncount = {number}\ngpus = 1\npool = \"a100\"\n");
-    holds("shared nodes", "DI0324", 8, |number| said(&format!("{}{}", pools(4, QUEUED), shared(number)), ""));
+    holds("shared nodes", "DI0324", 8, |number| {
+        diagnostic_codes(&format!("{}{}", pools(4, QUEUED), shared(number)), "")
+    });
 }
 
 #[test]
 fn nodes_last_for_seven_days_at_most() {
     const WEEK: u64 = 604_800;
     let lasts = |seconds: u64| format!("max_run_duration = \"{seconds}s\"\n");
-    let pool = |seconds| said(&pools(4, &format!("{QUEUED}\n{}", lasts(seconds))), "");
+    let pool = |seconds| diagnostic_codes(&pools(4, &format!("{QUEUED}\n{}", lasts(seconds))), "");
     holds("pool", "DI0289", WEEK, pool);
-    let queue = |seconds| said(&format!("{}{KUEUE}{}", pools(4, QUEUED), lasts(seconds)), "");
+    let queue = |seconds| diagnostic_codes(&format!("{}{KUEUE}{}", pools(4, QUEUED), lasts(seconds)), "");
     holds("queue", "DI0289", WEEK, queue);
     let sections = [
         "[provisioning_request.r]\ncount = 2\ngpus = 2\npool = \"a100\"\n",
@@ -165,17 +172,17 @@ fn nodes_last_for_seven_days_at_most() {
          pool = \"a100\"\n",
     ];
     for section in sections {
-        let all = |seconds| said(&format!("{}{section}{}", pools(4, QUEUED), lasts(seconds)), "");
+        let all = |seconds| diagnostic_codes(&format!("{}{section}{}", pools(4, QUEUED), lasts(seconds)), "");
         holds(section, "DI0289", WEEK, all);
     }
     let stack = format!("{}{MANIFEST}", pools(4, QUEUED));
-    holds("manifest", "DI0326", WEEK, |seconds| said(&stack, &manifest(1, 2, seconds)));
+    holds("manifest", "DI0326", WEEK, |seconds| diagnostic_codes(&stack, &manifest(1, 2, seconds)));
 }
 
 #[test]
 fn a_request_has_one_pod_set() {
     let stack = format!("{}{MANIFEST}", pools(4, QUEUED));
-    holds("manifest", "DI0326", 1, |sets| said(&stack, &manifest(sets, 2, 600)));
+    holds("manifest", "DI0326", 1, |sets| diagnostic_codes(&stack, &manifest(sets, 2, 600)));
 }
 
 /// What runs for longer than the time between two windows meets one: whatever says how long that is.
@@ -184,14 +191,18 @@ fn runs_end_between_two_maintenance_windows() {
     const DAY: u64 = 86_400;
     let daily = "[cluster.maintenance]\ndaily = \"03:00\"\n";
     let lasts = |seconds: u64| format!("max_run_duration = \"{seconds}s\"\n");
-    let of_pool =
-        |seconds| said(&format!("{}{daily}", pools(4, &format!("{QUEUED}\n{}", lasts(seconds)))), "");
+    let of_pool = |seconds| {
+        diagnostic_codes(&format!("{}{daily}", pools(4, &format!("{QUEUED}\n{}", lasts(seconds)))), "")
+    };
     holds("pool", "DI0290", DAY, of_pool);
-    let of_queue = |seconds| said(&format!("{}{daily}{KUEUE}{}", pools(4, QUEUED), lasts(seconds)), "");
+    let of_queue =
+        |seconds| diagnostic_codes(&format!("{}{daily}{KUEUE}{}", pools(4, QUEUED), lasts(seconds)), "");
     holds("queue", "DI0290", DAY, of_queue);
     for (what, asks) in REQUESTS {
         // The key follows the section's own, and those of the Dask cluster go before its group.
-        let all = |seconds| said(&format!("{}{daily}{}{}", pools(4, QUEUED), asks(2), lasts(seconds)), "");
+        let all = |seconds| {
+            diagnostic_codes(&format!("{}{daily}{}{}", pools(4, QUEUED), asks(2), lasts(seconds)), "")
+        };
         holds(what, "DI0290", DAY, all);
     }
 }

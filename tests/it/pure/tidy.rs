@@ -130,7 +130,7 @@ fn resolve(from: &[String], path: &str, crates: &BTreeSet<String>) -> Vec<String
 }
 
 /// The modules that the code of a module names, in imports over however many lines and in paths.
-fn named(from: &[String], text: &str, crates: &BTreeSet<String>) -> BTreeSet<Vec<String>> {
+fn named_modules(from: &[String], text: &str, crates: &BTreeSet<String>) -> BTreeSet<Vec<String>> {
     let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
     let code = lines.collect::<Vec<_>>().join(" ");
     let trees = code.split("use ").skip(1).filter_map(|rest| rest.split_once(';'));
@@ -157,7 +157,11 @@ fn imports(tests: Tests) -> BTreeMap<Vec<String>, BTreeSet<Vec<String>>> {
         (1..=place.len()).rev().map(|end| place[..end].to_vec()).find(|path| files.contains_key(path))
     };
     let used = |path: &Vec<String>, text: &str| -> BTreeSet<Vec<String>> {
-        named(path, text, &crates).into_iter().filter_map(file_of).filter(|other| other != path).collect()
+        named_modules(path, text, &crates)
+            .into_iter()
+            .filter_map(file_of)
+            .filter(|other| other != path)
+            .collect()
     };
     files.iter().map(|(path, text)| ((*path).clone(), used(path, text))).collect()
 }

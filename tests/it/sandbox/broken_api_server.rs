@@ -51,7 +51,7 @@ impl FaultyProxy {
                 let inside = TcpListener::bind("127.0.0.1:0").await.unwrap();
                 ready.send(gke.local_addr().unwrap()).unwrap();
                 let (authority, tls) = certificates();
-                let router = elsewhere(sandbox.gke_router(), inside.local_addr().unwrap(), authority);
+                let router = redirect_clusters(sandbox.gke_router(), inside.local_addr().unwrap(), authority);
                 let serving = tokio::spawn(async move { axum::serve(gke, router).await });
                 let accepting = tokio::spawn(accept(inside, tls, sandbox, passing));
                 let _ = stopped.await;
@@ -78,7 +78,7 @@ impl Drop for FaultyProxy {
 }
 
 /// GKE whose clusters are reached here.
-fn elsewhere(gke: Router, inside: SocketAddr, authority: String) -> Router {
+fn redirect_clusters(gke: Router, inside: SocketAddr, authority: String) -> Router {
     Router::new().fallback(move |request: Request<Body>| {
         let (gke, authority) = (gke.clone(), authority.clone());
         async move {
@@ -88,14 +88,14 @@ fn elsewhere(gke: Router, inside: SocketAddr, authority: String) -> Router {
             let Ok(mut value) = serde_json::from_slice::<Value>(&bytes) else {
                 return Response::from_parts(parts, Body::from(bytes));
             };
-            lead(&mut value, inside, &authority);
+            set_endpoints(&mut value, inside, &authority);
             parts.headers.remove(header::CONTENT_LENGTH);
             Response::from_parts(parts, Body::from(value.to_string()))
         }
     })
 }
 
-fn lead(value: &mut Value, inside: SocketAddr, authority: &str) {
+fn set_endpoints(value: &mut Value, inside: SocketAddr, authority: &str) {
     match value {
         Value::Object(fields) => {
             if fields.get("endpoint").is_some_and(|endpoint| endpoint != "")
@@ -104,9 +104,9 @@ fn lead(value: &mut Value, inside: SocketAddr, authority: &str) {
                 fields.insert("endpoint".into(), inside.to_string().into());
                 fields.insert("masterAuth".into(), json!({ "clusterCaCertificate": authority }));
             }
-            fields.values_mut().for_each(|value| lead(value, inside, authority));
+            fields.values_mut().for_each(|value| set_endpoints(value, inside, authority));
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| lead(item, inside, authority)),
+        Value::Array(items) => items.iter_mut().for_each(|item| set_endpoints(item, inside, authority)),
         _ => {}
     }
 }
@@ -176,7 +176,7 @@ const OURS: &str = "/api/v1/namespaces/default/configmaps/a";
 const THEIRS: &str = "/apis/apps/v1/namespaces/default/deployments/theirs";
 
 /// Applied through the front, with a Deployment of others in the cluster.
-fn applied() -> (SandboxServer, FaultyProxy, User) {
+fn applied_stack() -> (SandboxServer, FaultyProxy, User) {
     let served = SandboxServer::fast();
     let front = FaultyProxy::of(&served.sandbox);
     let user = User::empty_at(&front.gke);
@@ -197,7 +197,7 @@ fn applied() -> (SandboxServer, FaultyProxy, User) {
 
 #[test]
 fn behind_a_page_that_says_200_nothing_is_done_and_nothing_is_said_to_be_done() {
-    let (served, front, user) = applied();
+    let (served, front, user) = applied_stack();
     let uid = |path: &str| served.get(path)["metadata"]["uid"].clone();
     let before = (uid(OURS), uid(THEIRS));
     assert!(before.0.is_string() && before.1.is_string());
@@ -234,7 +234,7 @@ fn behind_a_page_that_says_200_nothing_is_done_and_nothing_is_said_to_be_done() 
 
 #[test]
 fn a_cluster_that_nobody_can_reach_goes_with_an_approval_that_says_so() {
-    let (served, front, user) = applied();
+    let (served, front, user) = applied_stack();
     front.is(Failure::Cut);
     for words in [
         &["destroy", "--auto-approve"][..],

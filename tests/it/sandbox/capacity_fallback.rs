@@ -34,7 +34,7 @@ fn stack(ways: &[&str], zones: &[&str]) -> String {
     )
 }
 
-fn out(way: &str, zone: &str) -> Stockout {
+fn no_machines(way: &str, zone: &str) -> Stockout {
     Stockout { way: Some(way.to_owned()), zone: Some(zone.to_owned()), ..Stockout::forever("gpu") }
 }
 
@@ -52,11 +52,11 @@ fn pools_in(sandbox: &Sandbox) -> Vec<Value> {
 }
 
 /// The way and the zone of the one pool `gpu`.
-fn had(served: &SandboxServer) -> Option<(&'static str, Value)> {
-    had_in(&served.sandbox)
+fn pool_option(served: &SandboxServer) -> Option<(&'static str, Value)> {
+    pool_option_in(&served.sandbox)
 }
 
-fn had_in(sandbox: &Sandbox) -> Option<(&'static str, Value)> {
+fn pool_option_in(sandbox: &Sandbox) -> Option<(&'static str, Value)> {
     let all = pools_in(sandbox);
     let mut names: Vec<&str> = all.iter().filter_map(|pool| pool["name"].as_str()).collect();
     names.sort_unstable();
@@ -105,7 +105,7 @@ impl GeneratedLadder {
         let lacks = |way: &str, zone: &str| draw(&format!("{way} {zone}"), 10) < 7;
         let each = || ways.iter().flat_map(|way| zones.iter().map(move |zone| (*way, *zone)));
         let stockouts =
-            each().filter(|(way, zone)| lacks(way, zone)).map(|(way, zone)| out(way, zone)).collect();
+            each().filter(|(way, zone)| lacks(way, zone)).map(|(way, zone)| no_machines(way, zone)).collect();
         let end = each().find_map(|(way, zone)| match way {
             "flex-start" | "queued" => Some((way, json!(zones))),
             way => (!lacks(way, zone)).then(|| (way, json!([zone]))),
@@ -140,7 +140,7 @@ fn two_hundred_end_on_the_first_way_that_has_machines_and_leave_nothing_of_the_o
                     let first = base.apply(&cluster, &plan, Vec::new(), None).await.summary.unwrap();
                     assert!(first.outcomes.iter().all(|(_, outcome, _)| *outcome == Outcome::Done));
                     for number in (worker..200).step_by(2) {
-                        climbs(&base, &GeneratedLadder::number(number)).await;
+                        check_fallback(&base, &GeneratedLadder::number(number)).await;
                     }
                 });
             })
@@ -151,7 +151,7 @@ fn two_hundred_end_on_the_first_way_that_has_machines_and_leave_nothing_of_the_o
     }
 }
 
-async fn climbs(base: &Harness, drawn: &GeneratedLadder) {
+async fn check_fallback(base: &Harness, drawn: &GeneratedLadder) {
     let (harness, stack) = (base.copy(), Stack::of(&drawn.stack()));
     for stockout in &drawn.stockouts {
         harness.sandbox.add_stockout(stockout.clone()).unwrap();
@@ -167,7 +167,7 @@ async fn climbs(base: &Harness, drawn: &GeneratedLadder) {
         }
         (other, end) => panic!("{other:?} in place of {end:?}"),
     }
-    assert_eq!(had_in(&harness.sandbox), drawn.end);
+    assert_eq!(pool_option_in(&harness.sandbox), drawn.end);
     let next = harness.plan(&stack, Mode::Apply).await.unwrap();
     assert_eq!(next.has_nothing_to_do(), drawn.end.is_some());
 }
@@ -187,7 +187,7 @@ fn it_ends_on_the_first_way_that_has_machines_and_leaves_nothing_of_the_others()
             drawn.tells_all(&format!("{}{}", said.out, said.err));
             user.run(&["plan", "--detailed-exitcode"]).expect(2).says("1 to add");
         }
-        assert_eq!(had(&served), drawn.end, "{number}");
+        assert_eq!(pool_option(&served), drawn.end, "{number}");
     }
 }
 
@@ -196,7 +196,11 @@ fn killed_between_two_ways_and_run_again_it_converges() {
     let ways = ["on-demand", "spot"];
     let zones = &ZONES[..2];
     for moment in ["trying on-demand in us-central1-b", "trying spot in us-central1-a"] {
-        let stockouts = [out("on-demand", ZONES[0]), out("on-demand", ZONES[1]), out("spot", ZONES[0])];
+        let stockouts = [
+            no_machines("on-demand", ZONES[0]),
+            no_machines("on-demand", ZONES[1]),
+            no_machines("spot", ZONES[0]),
+        ];
         let served = served(stockouts.to_vec());
         let user = User::at(&served, stack(&ways, zones));
         let mut child = user.command(&APPLY).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -206,14 +210,14 @@ fn killed_between_two_ways_and_run_again_it_converges() {
         child.wait().unwrap();
         assert!(seen, "{moment} was never said");
         user.run(&APPLY).expect(0);
-        assert_eq!(had(&served), Some(("spot", json!([ZONES[1]]))));
+        assert_eq!(pool_option(&served), Some(("spot", json!([ZONES[1]]))));
         user.run(&["plan", "--detailed-exitcode"]).expect(0);
     }
 }
 
 #[test]
 fn a_pool_that_an_interrupted_apply_left_without_machines_gives_way() {
-    let served = served(vec![out("on-demand", ZONES[2])]);
+    let served = served(vec![no_machines("on-demand", ZONES[2])]);
     let user = User::at(&served, stack(&["on-demand", "spot"], &ZONES[2..]));
     let mut child = user.command(&APPLY).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -229,13 +233,13 @@ fn a_pool_that_an_interrupted_apply_left_without_machines_gives_way() {
     child.kill().unwrap();
     child.wait().unwrap();
     user.run(&APPLY).expect(0);
-    assert_eq!(had(&served), Some(("spot", json!([ZONES[2]]))));
+    assert_eq!(pool_option(&served), Some(("spot", json!([ZONES[2]]))));
     user.run(&["plan", "--detailed-exitcode"]).expect(0);
 }
 
 #[test]
 fn it_stays_on_the_way_that_works_until_it_is_told_to_try_again() {
-    let once = Stockout { times: Some(1), ..out("on-demand", ZONES[2]) };
+    let once = Stockout { times: Some(1), ..no_machines("on-demand", ZONES[2]) };
     let served = served(vec![once]);
     let user = User::at(&served, stack(&["on-demand", "spot"], &ZONES[2..]));
     // What is sent is in the plan that was saved.
@@ -243,7 +247,7 @@ fn it_stays_on_the_way_that_works_until_it_is_told_to_try_again() {
         .expect(0)
         .says("without machines by on-demand in us-central1-c");
     user.run(&["apply", "p.plan"]).expect(0).says("no machines by on-demand in us-central1-c");
-    assert_eq!(had(&served), Some(("spot", json!([ZONES[2]]))));
+    assert_eq!(pool_option(&served), Some(("spot", json!([ZONES[2]]))));
     user.run(&["plan", "--detailed-exitcode"])
         .expect(0)
         .says("DI0386")
@@ -254,17 +258,17 @@ fn it_stays_on_the_way_that_works_until_it_is_told_to_try_again() {
     user.run(&["apply", "--auto-approve", "--retry-capacity"]).expect(3).says("replace:node_pool.gpu");
     let again = ["apply", "--auto-approve", "--retry-capacity", "--allow", "replace:node_pool.gpu"];
     user.run(&again).expect(0);
-    assert_eq!(had(&served), Some(("on-demand", json!([ZONES[2]]))));
+    assert_eq!(pool_option(&served), Some(("on-demand", json!([ZONES[2]]))));
     let plan = user.run(&["plan", "--detailed-exitcode", "--retry-capacity"]).expect(0);
     assert!(!plan.out.contains("DI0386"), "{}", plan.out);
 }
 
 #[test]
 fn a_number_that_is_the_autoscalers_is_not_scaled() {
-    let served = served(vec![out("spot", ZONES[2])]);
+    let served = served(vec![no_machines("spot", ZONES[2])]);
     let user = User::at(&served, stack(&["spot", "queued"], &ZONES[2..]));
     user.run(&APPLY).expect(0);
-    assert_eq!(had(&served), Some(("queued", json!([ZONES[2]]))));
+    assert_eq!(pool_option(&served), Some(("queued", json!([ZONES[2]]))));
     user.run(&["scale", "node_pool.gpu", "1", "--auto-approve"])
         .expect(1)
         .says("GKE's autoscaler sets their number");
@@ -278,7 +282,7 @@ fn a_way_without_quota_is_passed_over() {
     let served = SandboxServer::with(Options { scale: FAST, gke_quota, ..Options::default() });
     let user = User::at(&served, stack(&["on-demand", "spot"], &ZONES[2..]));
     user.run(&APPLY).expect(0).says("no machines by on-demand in us-central1-c").says("NVIDIA_T4_GPUS");
-    assert_eq!(had(&served), Some(("spot", json!([ZONES[2]]))));
+    assert_eq!(pool_option(&served), Some(("spot", json!([ZONES[2]]))));
     user.run(&["plan", "--detailed-exitcode"]).expect(0);
     user.run(&["destroy", "--auto-approve"]).expect(0);
 }
@@ -304,20 +308,20 @@ fn a_reservation_that_is_used_up_gives_way() {
     let served = SandboxServer::with(Options { scale: FAST, requests, ..Options::default() });
     let user = User::at(&served, stack(&["reservation", "spot"], &ZONES[2..]));
     user.run(&APPLY).expect(0).says("no machines by reservation t4s in us-central1-c");
-    assert_eq!(had(&served), Some(("spot", json!([ZONES[2]]))));
+    assert_eq!(pool_option(&served), Some(("spot", json!([ZONES[2]]))));
     user.run(&["plan", "--detailed-exitcode"]).expect(0);
 }
 
 #[test]
 fn a_pool_that_starts_again_into_a_shortage_goes_on_with_the_next_way() {
-    let refused = Stockout { times: Some(1), ..out("on-demand", ZONES[0]) };
+    let refused = Stockout { times: Some(1), ..no_machines("on-demand", ZONES[0]) };
     let served = served(vec![]);
     let user = User::at(&served, stack(&["on-demand", "spot"], &ZONES[..1]));
     user.run(&APPLY).expect(0);
-    assert_eq!(had(&served).unwrap().0, "on-demand");
+    assert_eq!(pool_option(&served).unwrap().0, "on-demand");
     user.run(&["stop", "node_pool.gpu", "--auto-approve"]).expect(0);
     served.sandbox.add_stockout(refused).unwrap();
     user.run(&["start", "--auto-approve"]).expect(0).says("no machines by on-demand");
-    assert_eq!(had(&served).unwrap().0, "spot");
+    assert_eq!(pool_option(&served).unwrap().0, "spot");
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("DI0386");
 }

@@ -55,7 +55,7 @@ impl Drop for Gke {
 }
 
 /// A user without a home, so without gcloud's files.
-fn nobody(user: &User, words: &[&str]) -> Command {
+fn command_without_home(user: &User, words: &[&str]) -> Command {
     let mut command = user.command(words);
     command.env("HOME", user.path().join("no-home")).env_remove("KUBECONFIG");
     for name in [
@@ -70,7 +70,7 @@ fn nobody(user: &User, words: &[&str]) -> Command {
     command
 }
 
-fn said(command: &mut Command) -> CommandOutput {
+fn command_output(command: &mut Command) -> CommandOutput {
     CommandOutput::of(&command.output().unwrap())
 }
 
@@ -84,7 +84,7 @@ fn first(said: &CommandOutput) -> String {
 #[test]
 fn a_stack_is_begun_tried_looked_at_and_taken_away() {
     let user = User::empty();
-    nobody(&user, &["init"])
+    command_without_home(&user, &["init"])
         .output()
         .map(|output| CommandOutput::of(&output))
         .unwrap()
@@ -97,7 +97,7 @@ fn a_stack_is_begun_tried_looked_at_and_taken_away() {
         "[core]\nproject = my-lab-1\n[compute]\nzone = us-central1-f\n",
     )
     .unwrap();
-    said(&mut nobody(&user, &["init", "--from", "rapids-gke"]))
+    command_output(&mut command_without_home(&user, &["init", "--from", "rapids-gke"]))
         .expect(0)
         .says("Wrote stack.toml")
         .says("my-lab-1");
@@ -107,7 +107,9 @@ fn a_stack_is_begun_tried_looked_at_and_taken_away() {
         "{text}"
     );
     assert!(user.path().join(".dask-infra/stack.schema.json").is_file());
-    said(&mut nobody(&user, &["init", "--from", "rapids-gke"])).expect(1).says("DI0010");
+    command_output(&mut command_without_home(&user, &["init", "--from", "rapids-gke"]))
+        .expect(1)
+        .says("DI0010");
     assert_eq!(user.stack(), text, "never over a file");
 
     user.run(&["validate"]).expect(0);
@@ -163,7 +165,7 @@ fn help_of_every_command_has_an_example_and_the_short_one_fits_a_screen() {
 }
 
 /// What bash offers for the last of these words, by the script that it was given.
-fn completed(user: &User, words: &[&str]) -> String {
+fn shell_completions(user: &User, words: &[&str]) -> String {
     const ASK: &str = r#"
         eval "$SCRIPT"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
         _clap_complete_dask_infra dask-infra "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
@@ -184,26 +186,32 @@ fn completed(user: &User, words: &[&str]) -> String {
 #[test]
 fn a_shell_offers_options_codes_ready_stacks_and_the_addresses_of_the_file() {
     let user = User::empty();
-    assert!(completed(&user, &["init", "--from", "rap"]).contains("rapids-gke-lean"));
-    assert_eq!(completed(&user, &["why", "node"]).trim(), "", "there is no file yet");
+    assert!(shell_completions(&user, &["init", "--from", "rap"]).contains("rapids-gke-lean"));
+    assert_eq!(shell_completions(&user, &["why", "node"]).trim(), "", "there is no file yet");
     user.run(&["init", "--from", "rapids-gke-lean"]).expect(0);
-    assert_eq!(completed(&user, &["plan", "--refresh-o"]), "--refresh-only\n");
-    assert_eq!(completed(&user, &["explain", "DI000"]), "DI0001\nDI0002\nDI0008\nDI0009\n");
+    assert_eq!(shell_completions(&user, &["plan", "--refresh-o"]), "--refresh-only\n");
+    assert_eq!(shell_completions(&user, &["explain", "DI000"]), "DI0001\nDI0002\nDI0008\nDI0009\n");
     let pools = "node_pool.scheduler\nnode_pool.system\nnode_pool.workers\n";
     for words in
         [["plan", "--target", "node"].as_slice(), &["destroy", "--exclude", "node"], &["status", "node"]]
     {
-        assert_eq!(completed(&user, words), pools, "{words:?}");
+        assert_eq!(shell_completions(&user, words), pools, "{words:?}");
     }
-    assert_eq!(completed(&user, &["apply", "--allow", "replace:dask_c"]), "replace:dask_cluster.rapids\n");
-    assert_eq!(completed(&user, &["why", "gke"]).trim(), "", "a place is no address");
+    assert_eq!(
+        shell_completions(&user, &["apply", "--allow", "replace:dask_c"]),
+        "replace:dask_cluster.rapids\n"
+    );
+    assert_eq!(shell_completions(&user, &["why", "gke"]).trim(), "", "a place is no address");
 
     // A file that is broken, and one that lies over another one.
     user.edit("[stack]", "[stack");
-    assert!(completed(&user, &["why", "node"]).contains("node_pool.system"), "what can be read is offered");
+    assert!(
+        shell_completions(&user, &["why", "node"]).contains("node_pool.system"),
+        "what can be read is offered"
+    );
     user.edit("[stack", "[stack]");
     std::fs::write(user.path().join("over.toml"), "extends = \"stack.toml\"\n[node_pool.more]\n").unwrap();
-    let offered = completed(&user, &["--stack", "over.toml", "why", "node"]);
+    let offered = shell_completions(&user, &["--stack", "over.toml", "why", "node"]);
     assert!(offered.contains("node_pool.more") && offered.contains("node_pool.system"), "{offered}");
     for shell in ["zsh", "fish", "powershell", "elvish"] {
         user.run(&["completions", shell]).expect(0).says("COMPLETE");
@@ -221,31 +229,34 @@ fn a_doctor_names_what_is_missing_and_no_secret() {
     let key = user.path().join("key.json");
     let pem = include_str!("../../data/token-test.pem");
     let of = |private: &str| json!({ "type": "service_account", "client_email": "me@x", "private_key": private, "quota_project_id": "bills" });
-    let mut command = nobody(&user, &["doctor", "--offline"]);
+    let mut command = command_without_home(&user, &["doctor", "--offline"]);
     command.env("GOOGLE_APPLICATION_CREDENTIALS", &key).env("GOOGLE_CLOUD_PROJECT", "p");
     std::fs::write(&key, of(pem).to_string()).unwrap();
-    let found = said(&mut command).expect(0).says("service_account of me@x").says("No problems found");
+    let found =
+        command_output(&mut command).expect(0).says("service_account of me@x").says("No problems found");
     let secret = pem.lines().nth(1).unwrap();
     assert!(found.out.contains("bills") && !found.out.contains(secret) && !found.err.contains(secret));
     // What requests could not use is no good news.
     std::fs::write(&key, of("CANARY").to_string()).unwrap();
-    let found = said(&mut command).expect(1).says("cannot be used: its `private_key`");
+    let found = command_output(&mut command).expect(1).says("cannot be used: its `private_key`");
     assert!(!found.out.contains("CANARY") && !found.err.contains("CANARY"));
     // gcloud's folder is looked up once, for everybody.
     let folder = user.path().join("elsewhere");
     std::fs::create_dir(&folder).unwrap();
     std::fs::write(folder.join("application_default_credentials.json"), of("CANARY").to_string()).unwrap();
     for words in [&["doctor"][..], &["plan"]] {
-        let mut command = nobody(&user, words);
+        let mut command = command_without_home(&user, words);
         command.env("CLOUDSDK_CONFIG", &folder).env("GOOGLE_CLOUD_PROJECT", "p");
-        said(&mut command).expect(1).says("elsewhere").says("`private_key`");
+        command_output(&mut command).expect(1).says("elsewhere").says("`private_key`");
     }
-    said(&mut nobody(&user, &["doctor", "--offline"])).expect(1).says("GOOGLE_CLOUD_PROJECT");
+    command_output(&mut command_without_home(&user, &["doctor", "--offline"]))
+        .expect(1)
+        .says("GOOGLE_CLOUD_PROJECT");
     user.run(&["--sandbox", "doctor"]).expect(0).says("does not exist yet").says("allows everything");
     let gke = Gke::answering(200, &json!({ "clusters": [], "permissions": ["container.clusters.get"] }));
-    let mut command = nobody(&user, &["doctor", "--json"]);
+    let mut command = command_without_home(&user, &["doctor", "--json"]);
     command.env("DASK_INFRA_GKE_ENDPOINT", &gke.url);
-    let list: Value = serde_json::from_str(&said(&mut command).expect(0).out).unwrap();
+    let list: Value = serde_json::from_str(&command_output(&mut command).expect(0).out).unwrap();
     let permissions =
         list.as_array().unwrap().iter().find(|finding| finding["what"] == "permissions").unwrap();
     assert_eq!(permissions["mark"], "look");
@@ -337,7 +348,10 @@ fn what_google_refuses_is_told_with_its_cure() {
         for command in
             [vec!["plan"], vec!["apply", "--auto-approve"], vec!["status"], vec!["plan", "--refresh-only"]]
         {
-            let found = said(nobody(&user, &command).env("DASK_INFRA_GKE_ENDPOINT", &gke.url)).expect(1);
+            let found = command_output(
+                command_without_home(&user, &command).env("DASK_INFRA_GKE_ENDPOINT", &gke.url),
+            )
+            .expect(1);
             assert!(first(&found).starts_with(expect), "{command:?} {message}:\n{}", found.err);
             let words =
                 found.err.split_whitespace().filter(|word| *word != "|").collect::<Vec<_>>().join(" ");
@@ -401,15 +415,17 @@ fn other_mistakes_outside_the_file_name_what_to_do() {
     for (words, what, help) in table {
         user.run(words).expect(1).says(what).says(help);
     }
-    let endpoint = said(nobody(&user, &["plan"]).env("DASK_INFRA_GKE_ENDPOINT", "https://example.org"));
+    let endpoint = command_output(
+        command_without_home(&user, &["plan"]).env("DASK_INFRA_GKE_ENDPOINT", "https://example.org"),
+    );
     endpoint.expect(1).says("is not plain HTTP");
     let missing = user.path().join("missing.json");
-    let mut command = nobody(&user, &["plan"]);
+    let mut command = command_without_home(&user, &["plan"]);
     command.env("GOOGLE_APPLICATION_CREDENTIALS", &missing).env("GOOGLE_CLOUD_PROJECT", "p");
-    let found = said(&mut command).expect(1).says("DI0601");
+    let found = command_output(&mut command).expect(1).says("DI0601");
     assert!(first(&found).contains("cannot be read"), "{}", found.err);
     std::fs::write(&missing, "{}").unwrap();
-    let found = said(&mut command).expect(1).says("DI0601");
+    let found = command_output(&mut command).expect(1).says("DI0601");
     assert!(first(&found).contains("it has no `type`"), "{}", found.err);
 }
 

@@ -203,19 +203,19 @@ fn distinct(list: Vec<Value>, kind: &List, items: &Schema) -> Vec<Value> {
 }
 
 /// The same value said otherwise: lists that have no order turned, spellings changed, as `turns` has it.
-fn said_otherwise(value: &Value, schema: Option<&Schema>, path: &FieldPath, turns: usize) -> Value {
+fn respelled(value: &Value, schema: Option<&Schema>, path: &FieldPath, turns: usize) -> Value {
     match value {
         Value::Object(map) => {
             let child =
                 |key: &str| schema.and_then(|schema| schema.property(key).or_else(|| schema.values()));
             let inner = |(key, value): (&String, &Value)| {
-                (key.clone(), said_otherwise(value, child(key).as_ref(), &path.key(key), turns))
+                (key.clone(), respelled(value, child(key).as_ref(), &path.key(key), turns))
             };
             Value::Object(map.iter().map(inner).collect::<Map<_, _>>())
         }
         Value::Array(list) => {
             let items = schema.and_then(Schema::items);
-            let inner = |item: &Value| said_otherwise(item, items.as_ref(), &path.index(0), turns);
+            let inner = |item: &Value| respelled(item, items.as_ref(), &path.index(0), turns);
             let mut list: Vec<Value> = list.iter().map(inner).collect();
             if schema.is_some_and(|schema| schema.list() != List::Atomic) && !list.is_empty() {
                 let by = turns % list.len();
@@ -233,7 +233,7 @@ fn said_otherwise(value: &Value, schema: Option<&Schema>, path: &FieldPath, turn
 }
 
 /// Another value for a leaf.
-fn other_than(value: &Value, schema: Option<&Schema>, path: &FieldPath) -> Option<Value> {
+fn different_value(value: &Value, schema: Option<&Schema>, path: &FieldPath) -> Option<Value> {
     if spellings(schema, path).is_some_and(|rows| rows == &QUANTITIES[..]) {
         return Some(json!("7"));
     }
@@ -446,7 +446,7 @@ impl fmt::Display for Case {
     }
 }
 
-fn drawn(sorts: &[KindCase]) -> BoxedStrategy<Case> {
+fn generated_case(sorts: &[KindCase]) -> BoxedStrategy<Case> {
     let of = sorts.iter().enumerate().map(|(place, sort)| {
         let KindCase { api_version, kind, .. } = sort;
         let head = json!({ "apiVersion": api_version, "kind": kind });
@@ -469,7 +469,7 @@ type Send<'a> = dyn Fn(&str, &str, &str, &Value) -> (u16, Value) + 'a;
 
 static NAMES: AtomicU32 = AtomicU32::new(0);
 
-fn compared(sort: &KindCase, body: &Value, live: &Value, with_schema: bool) -> Compared {
+fn compare_live(sort: &KindCase, body: &Value, live: &Value, with_schema: bool) -> Compared {
     let schema = with_schema.then_some(&sort.schema);
     compare(body, live, MANAGER, schema, |_| (Effect::InPlace, None))
 }
@@ -490,7 +490,7 @@ struct CaseResult {
     edited: bool,
 }
 
-fn tried(case: &Case, sorts: &[KindCase], send: &Send<'_>) -> Result<CaseResult, String> {
+fn run_case(case: &Case, sorts: &[KindCase], send: &Send<'_>) -> Result<CaseResult, String> {
     let sort = &sorts[case.sort];
     let name = format!("o{}", NAMES.fetch_add(1, Ordering::Relaxed));
     let mut body = case.body.clone();
@@ -506,26 +506,26 @@ fn tried(case: &Case, sorts: &[KindCase], send: &Send<'_>) -> Result<CaseResult,
         send("DELETE", &path, "application/json", &json!({}));
         tried.map(|edited| CaseResult { sent: true, edited })
     };
-    let found = changes(&compared(sort, &body, &live, true));
+    let found = changes(&compare_live(sort, &body, &live, true));
     if !found.is_empty() {
         return done(Err(format!("what was sent differs from what came back: {found:?}\nlive {live:#}")));
     }
     // The definition of a custom kind is not always known.
     let found =
-        changes(&compared(sort, &body, &live, sort.api_version == "v1" || sort.api_version == "apps/v1"));
+        changes(&compare_live(sort, &body, &live, sort.api_version == "v1" || sort.api_version == "apps/v1"));
     if !found.is_empty() {
         return done(Err(format!("without its schema it differs: {found:?}\nlive {live:#}")));
     }
-    let otherwise = said_otherwise(&body, Some(&sort.schema), &FieldPath::root(), case.turns);
-    let found = changes(&compared(sort, &otherwise, &live, true));
+    let otherwise = respelled(&body, Some(&sort.schema), &FieldPath::root(), case.turns);
+    let found = changes(&compare_live(sort, &otherwise, &live, true));
     if !found.is_empty() {
         return done(Err(format!("said otherwise it differs: {found:?}\nas {otherwise:#}\nlive {live:#}")));
     }
-    done(edited(case, sort, &body, &path, live, send))
+    done(check_foreign_edit(case, sort, &body, &path, live, send))
 }
 
 /// `path=value`, where a path may have `=` in a key.
-fn relied(line: &str) -> (FieldPath, Value) {
+fn parse_relied_field(line: &str) -> (FieldPath, Value) {
     let parse = |(at, _)| {
         let path = line[..at].parse::<FieldPath>().unwrap();
         Some((path, serde_json::from_str(&line[at + 1..]).ok()?))
@@ -534,7 +534,7 @@ fn relied(line: &str) -> (FieldPath, Value) {
 }
 
 /// Another manager's edit of one field that we compare. Whether the server took it.
-fn edited(
+fn check_foreign_edit(
     case: &Case,
     sort: &KindCase,
     body: &Value,
@@ -542,17 +542,17 @@ fn edited(
     live: Value,
     send: &Send<'_>,
 ) -> Result<bool, String> {
-    let relied_on = compared(sort, body, &live, true).fingerprint_input;
+    let relied_on = compare_live(sort, body, &live, true).fingerprint_input;
     let places: Vec<(FieldPath, Value)> = std::str::from_utf8(relied_on.as_bytes())
         .unwrap()
         .lines()
         .skip(1)
-        .map(relied)
+        .map(parse_relied_field)
         .filter_map(|(place, value)| {
             let (shape, is_key) = shape_at(&sort.schema, &place);
             let of_name = place.segments().first() == Some(&Segment::Key("metadata".into()))
                 && place.segments().get(1) != Some(&Segment::Key("labels".into()));
-            let other = other_than(&value, shape.as_ref(), &place)?;
+            let other = different_value(&value, shape.as_ref(), &place)?;
             (!is_key && !of_name).then_some((place, other))
         })
         .collect();
@@ -569,7 +569,7 @@ fn edited(
     if code >= 300 {
         return Ok(false);
     }
-    let differ = compared(sort, body, &answer, true);
+    let differ = compare_live(sort, body, &answer, true);
     let exactly = matches!(&differ.changes[..], [one] if one.path == *at
         && one.drift.as_ref().is_some_and(|(manager, _)| manager == "other"));
     if !exactly {
@@ -578,12 +578,12 @@ fn edited(
             changes(&differ)
         ));
     }
-    left_to_them(sort, body, path, at, send)?;
+    check_foreign_fields(sort, body, path, at, send)?;
     Ok(true)
 }
 
 /// What another manager set and we set no longer is told as theirs, however late we applied the rest.
-fn left_to_them(
+fn check_foreign_fields(
     sort: &KindCase,
     body: &Value,
     path: &str,
@@ -623,8 +623,8 @@ fn left_to_them(
 fn all(name: &str, default: u32, send: &Send<'_>) {
     let sorts = sorts();
     let (sent, taken, all) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
-    cases::check(name, default, drawn(&sorts), |case: &Case| {
-        let tried = tried(case, &sorts, send)?;
+    cases::check(name, default, generated_case(&sorts), |case: &Case| {
+        let tried = run_case(case, &sorts, send)?;
         all.fetch_add(1, Ordering::Relaxed);
         sent.fetch_add(u32::from(tried.sent), Ordering::Relaxed);
         taken.fetch_add(u32::from(tried.edited), Ordering::Relaxed);

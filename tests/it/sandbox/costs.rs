@@ -41,7 +41,7 @@ fn with_helm(user: User, stack: &str) -> User {
 }
 
 /// Serves a sandbox in which ten minutes of GKE are some seconds: so long the nodes of a job that has ended stay.
-fn patient() -> SandboxServer {
+fn slow_sandbox() -> SandboxServer {
     SandboxServer::with(Options { scale: Scale { time_scale: 60.0 }, ..Options::default() })
 }
 
@@ -62,7 +62,7 @@ const STACKS: [&str; 10] = [
 #[test]
 fn the_sum_in_a_plan_is_what_status_shows_after_its_apply() {
     for stack in STACKS {
-        let served = if stack == "dask-job" { patient() } else { SandboxServer::fast() };
+        let served = if stack == "dask-job" { slow_sandbox() } else { SandboxServer::fast() };
         let user = with_helm(User::with_stack(stack, Some(&served.gke)), stack);
         let before = planned(&user);
         assert_eq!(before["before"]["usd_per_hour"], 0.0, "{stack}");
@@ -79,7 +79,7 @@ fn the_sum_in_a_plan_is_what_status_shows_after_its_apply() {
 }
 
 /// Reads a refusal: exit code 3, and nothing was created.
-fn refused(said: CommandOutput, served: &SandboxServer, text: &str) {
+fn assert_refused(said: CommandOutput, served: &SandboxServer, text: &str) {
     said.expect(3).says("DI0348").says(text);
     assert!(served.sandbox.clusters().is_empty());
 }
@@ -91,11 +91,11 @@ fn a_budget_is_refused_and_allowed_once() {
     let stack = format!("{}\n[budget]\nmax_per_hour = 5\n", user.stack());
     user.write(&stack);
     let text = "$5.00/h";
-    refused(user.run(&["plan"]), &served, text);
-    refused(user.run(&["apply", "--auto-approve"]), &served, text);
+    assert_refused(user.run(&["plan"]), &served, text);
+    assert_refused(user.run(&["apply", "--auto-approve"]), &served, text);
     // The option counts more than the file, and limits what the file does not.
-    refused(user.run(&["plan", "--budget", "5.5/h"]), &served, "$5.50/h");
-    refused(user.run(&["plan", "--budget", "20/h", "--budget", "8/day"]), &served, "`idle_per_day`");
+    assert_refused(user.run(&["plan", "--budget", "5.5/h"]), &served, "$5.50/h");
+    assert_refused(user.run(&["plan", "--budget", "20/h", "--budget", "8/day"]), &served, "`idle_per_day`");
     user.run(&["plan", "--budget", "20/h"]).expect(0);
     user.run(&["plan", "--allow", "budget", "--out", "p"]).expect(0);
     // The approval is in the plan.
@@ -121,7 +121,7 @@ fn a_budget_is_refused_and_allowed_once() {
 
 #[test]
 fn an_unknown_price_under_a_budget_is_refused_by_its_name_until_a_file_has_it() {
-    let served = patient();
+    let served = slow_sandbox();
     let user = User::with_stack("dask-job", Some(&served.gke));
     let spot = "price unknown: n1-standard-4 with nvidia-tesla-t4 (spot)";
     let said = user.run(&["plan", "--budget", "1000/h"]);
@@ -144,7 +144,7 @@ fn an_unknown_price_under_a_budget_is_refused_by_its_name_until_a_file_has_it() 
 
 #[test]
 fn an_apply_that_is_interrupted_says_what_still_runs_and_costs() {
-    let served = patient();
+    let served = slow_sandbox();
     let user = User::with_stack("dask-groups", Some(&served.gke));
     let mut applying = RunningCommand::start(&user, &["apply", "--auto-approve"]);
     applying.wait_until("cluster: ");

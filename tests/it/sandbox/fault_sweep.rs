@@ -223,7 +223,7 @@ impl Scenario {
     async fn quiet(&self) -> UndisturbedRun {
         let Self { stack, mode, .. } = self;
         let harness = self.base.copy();
-        let first = agreed(harness.plan(stack, *mode).await.unwrap());
+        let first = with_all_approvals(harness.plan(stack, *mode).await.unwrap());
         assert!(!first.is_empty(), "{}: there is nothing to do", self.name);
         let going = ApprovedApply { process: FIRST, stack, plan: first.clone(), moment: None };
         let ApplyResult { summary, asked, .. } = harness.apply_one(going, Vec::new()).await;
@@ -299,7 +299,7 @@ impl Scenario {
         if plan.is_empty() {
             return Ok((false, false));
         }
-        let plan = agreed(plan);
+        let plan = with_all_approvals(plan);
         // The lock of a program that died holds others up for as long as it may have lived on.
         harness.wait(stack, 120).await;
         let going = ApprovedApply { process: SECOND, stack, plan: plan.clone(), moment: None };
@@ -346,7 +346,7 @@ impl Scenario {
 }
 
 /// With all approvals that it needs.
-fn agreed(mut plan: Plan) -> Plan {
+fn with_all_approvals(mut plan: Plan) -> Plan {
     plan.approved = plan.missing_approvals(&[]);
     plan
 }
@@ -443,7 +443,7 @@ fn sample(mut cases: Vec<Case>) -> Vec<Case> {
 }
 
 /// One case to its end. A case that panics is broken, and the others go on.
-fn tried(scenario: &Scenario, case: &Case, quiet: &UndisturbedRun) -> Result<Ending, String> {
+fn run_case(scenario: &Scenario, case: &Case, quiet: &UndisturbedRun) -> Result<Ending, String> {
     let hours = Duration::from_secs(48 * 3600);
     let run = || paused(async { tokio::time::timeout(hours, scenario.run(case, quiet)).await });
     let ended = match catch_unwind(AssertUnwindSafe(run)) {
@@ -466,7 +466,7 @@ fn sweep(scenario: &Scenario) {
     let work = || {
         let mut ended = Vec::new();
         while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-            ended.push((case, tried(scenario, case, &quiet)));
+            ended.push((case, run_case(scenario, case, &quiet)));
         }
         ended
     };
@@ -498,7 +498,7 @@ fn ready(name: &str) -> String {
 }
 
 /// A world in which a stack was applied, with things of others in its cluster.
-async fn applied(text: &str, foreign: bool) -> (Harness, Vec<String>) {
+async fn applied_world(text: &str, foreign: bool) -> (Harness, Vec<String>) {
     let (harness, stack) = (Harness::new(), Stack::of(text));
     let plan = harness.plan(&stack, Mode::Apply).await.unwrap();
     let ended = harness.apply(&stack, &plan, Vec::new(), None).await;
@@ -548,7 +548,7 @@ fn an_apply_of_the_lean_stack_survives_every_fault() {
 #[test]
 fn a_destroy_of_the_ready_stack_survives_every_fault() {
     let text = ready("rapids-gke");
-    let (base, theirs) = paused(applied(&text, false));
+    let (base, theirs) = paused(applied_world(&text, false));
     let stack = Stack::of(&text);
     sweep(&Scenario { name: "destroy".into(), base, stack, mode: Mode::Destroy, theirs });
 }
@@ -557,7 +557,7 @@ fn a_destroy_of_the_ready_stack_survives_every_fault() {
 #[test]
 fn a_changed_stack_survives_every_fault() {
     let text = ready("rapids-gke");
-    let (base, theirs) = paused(applied(&text, true));
+    let (base, theirs) = paused(applied_world(&text, true));
     let edits = [
         ("nodes = 1 ", "nodes = 2 "),
         ("replicas = 2", "replicas = 1"),
@@ -576,7 +576,7 @@ fn a_changed_stack_survives_every_fault() {
 #[test]
 fn a_stack_that_leaves_its_cluster_survives_every_fault() {
     let text = ready("rapids-gke");
-    let (base, theirs) = paused(applied(&text, true));
+    let (base, theirs) = paused(applied_world(&text, true));
     let (left, _) = text.split_once("[gpu_driver]").unwrap();
     sweep(&Scenario { name: "leave".into(), base, stack: Stack::of(left), mode: Mode::Apply, theirs });
 }

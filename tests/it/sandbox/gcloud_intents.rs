@@ -195,13 +195,13 @@ fn says(wanted: &Value, shown: &Value, place: &str) -> bool {
 }
 
 /// Every value in the tree that a field of this name holds.
-fn named<'v>(tree: &'v Value, name: &str, found: &mut Vec<&'v Value>) {
+fn collect_fields<'v>(tree: &'v Value, name: &str, found: &mut Vec<&'v Value>) {
     match tree {
         Value::Object(map) => {
             found.extend(map.get(name));
-            map.values().for_each(|value| named(value, name, found));
+            map.values().for_each(|value| collect_fields(value, name, found));
         }
-        Value::Array(items) => items.iter().for_each(|value| named(value, name, found)),
+        Value::Array(items) => items.iter().for_each(|value| collect_fields(value, name, found)),
         _ => {}
     }
 }
@@ -225,7 +225,7 @@ fn unshown(change: &Value, tree: &Value, found: &mut Vec<String>) {
         // Maps and lists of pools are wrapped in a message; some switches of clusters, too.
         let inner = [value.get(key), value.get("labels"), value.get("enabled")].into_iter().flatten().next();
         let mut places = Vec::new();
-        named(tree, &name, &mut places);
+        collect_fields(tree, &name, &mut places);
         let mut best: Option<Vec<String>> = None;
         for place in places.into_iter().chain([&Value::Null]) {
             for wanted in [Some(value), inner].into_iter().flatten() {

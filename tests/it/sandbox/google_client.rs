@@ -28,7 +28,7 @@ const LEAST_BODIES: usize = 200;
 const LOST: &[(&str, &str)] = &[];
 
 /// A body through the type of its request: what comes back, or why it does not fit.
-fn through<T: DeserializeOwned + Serialize + std::fmt::Debug>(body: &Value) -> Result<Value, String> {
+fn round_trip<T: DeserializeOwned + Serialize + std::fmt::Debug>(body: &Value) -> Result<Value, String> {
     let typed: T = serde_json::from_value(body.clone()).map_err(|error| error.to_string())?;
     // Both are kept and sent again, and still mean that the client does not know them.
     let shown = format!("{typed:?}");
@@ -45,17 +45,17 @@ fn typed(request: &Request) -> Result<Value, String> {
     let last = path.rsplit('/').next().unwrap_or_default();
     let of_pool = path.contains("/nodePools");
     match (method.as_str(), last.split_once(':').map(|(_, verb)| verb)) {
-        ("POST", None) if last == "clusters" => through::<model::CreateClusterRequest>(body),
-        ("POST", None) if last == "nodePools" => through::<model::CreateNodePoolRequest>(body),
-        ("PUT", None) if of_pool => through::<model::UpdateNodePoolRequest>(body),
-        ("PUT", None) => through::<model::UpdateClusterRequest>(body),
-        ("POST", Some("setSize")) => through::<model::SetNodePoolSizeRequest>(body),
-        ("POST", Some("setAutoscaling")) => through::<model::SetNodePoolAutoscalingRequest>(body),
-        ("POST", Some("setManagement")) => through::<model::SetNodePoolManagementRequest>(body),
-        ("POST", Some("setResourceLabels")) => through::<model::SetLabelsRequest>(body),
-        ("POST", Some("setMaintenancePolicy")) => through::<model::SetMaintenancePolicyRequest>(body),
-        ("POST", Some("setNetworkPolicy")) => through::<model::SetNetworkPolicyRequest>(body),
-        ("POST", Some("setLegacyAbac")) => through::<model::SetLegacyAbacRequest>(body),
+        ("POST", None) if last == "clusters" => round_trip::<model::CreateClusterRequest>(body),
+        ("POST", None) if last == "nodePools" => round_trip::<model::CreateNodePoolRequest>(body),
+        ("PUT", None) if of_pool => round_trip::<model::UpdateNodePoolRequest>(body),
+        ("PUT", None) => round_trip::<model::UpdateClusterRequest>(body),
+        ("POST", Some("setSize")) => round_trip::<model::SetNodePoolSizeRequest>(body),
+        ("POST", Some("setAutoscaling")) => round_trip::<model::SetNodePoolAutoscalingRequest>(body),
+        ("POST", Some("setManagement")) => round_trip::<model::SetNodePoolManagementRequest>(body),
+        ("POST", Some("setResourceLabels")) => round_trip::<model::SetLabelsRequest>(body),
+        ("POST", Some("setMaintenancePolicy")) => round_trip::<model::SetMaintenancePolicyRequest>(body),
+        ("POST", Some("setNetworkPolicy")) => round_trip::<model::SetNetworkPolicyRequest>(body),
+        ("POST", Some("setLegacyAbac")) => round_trip::<model::SetLegacyAbacRequest>(body),
         _ => Err("no type is known for this request".to_owned()),
     }
 }
@@ -76,7 +76,7 @@ fn is_float(sent: &str, back: &str) -> bool {
 }
 
 /// The fields that do not come back.
-fn lost(request: &Request) -> Result<Vec<String>, String> {
+fn lost_fields(request: &Request) -> Result<Vec<String>, String> {
     let (sent, back) = (fields(&request.body), fields(&typed(request)?));
     // An empty map and none are one in Google's messages: it is how labels are cleared.
     let is_empty = |value: &String| value == "{}";
@@ -112,7 +112,7 @@ fn what_is_planned_fits_the_types_of_googles_client() {
         let Request { method, path, .. } = request;
         let kind = path.rsplit_once(':').map_or(method.as_str(), |(_, verb)| verb);
         *kinds.entry(kind).or_default() += 1;
-        match lost(request) {
+        match lost_fields(request) {
             Err(why) => wrong.push(format!("{name} {method} {path}: {why}")),
             Ok(fields) => {
                 for field in fields {
@@ -134,7 +134,7 @@ fn what_is_planned_fits_the_types_of_googles_client() {
 const PLACE: &str = "projects/demo/locations/us-central1-c";
 
 /// Asks until an operation is done.
-async fn done(client: &ClusterManager, operation: model::Operation) {
+async fn wait_for_operation(client: &ClusterManager, operation: model::Operation) {
     let name = format!("{PLACE}/operations/{}", operation.name);
     for _ in 0..600 {
         let now = client.get_operation().set_name(&name).send().await.unwrap();
@@ -177,7 +177,11 @@ async fn googles_client_drives_the_sandbox() {
             model::ReleaseChannel::new().set_channel(model::release_channel::Channel::Stable),
         )
         .set_node_pools([first]);
-    done(&client, client.create_cluster().set_parent(PLACE).set_cluster(wanted).send().await.unwrap()).await;
+    wait_for_operation(
+        &client,
+        client.create_cluster().set_parent(PLACE).set_cluster(wanted).send().await.unwrap(),
+    )
+    .await;
     assert_eq!(list().await, ["c"]);
     let made = client.get_cluster().set_name(&cluster).send().await.unwrap();
     assert_eq!(made.status, model::cluster::Status::Running);
@@ -193,9 +197,9 @@ async fn googles_client_drives_the_sandbox() {
     }))
     .unwrap();
     let request = client.create_node_pool().set_parent(&cluster).set_node_pool(gpu);
-    done(&client, request.send().await.unwrap()).await;
+    wait_for_operation(&client, request.send().await.unwrap()).await;
     let request = client.set_node_pool_size().set_name(pool("gpu")).set_node_count(2);
-    done(&client, request.send().await.unwrap()).await;
+    wait_for_operation(&client, request.send().await.unwrap()).await;
     let read = client.get_node_pool().set_name(pool("gpu")).send().await.unwrap();
     let config = read.config.unwrap();
     assert_eq!((read.status, config.accelerators.len()), (model::node_pool::Status::Running, 1));
@@ -204,7 +208,11 @@ async fn googles_client_drives_the_sandbox() {
     assert_eq!(read.current_node_count, 3);
 
     let update = model::ClusterUpdate::new().set_desired_locations(["us-central1-a", "us-central1-c"]);
-    done(&client, client.update_cluster().set_name(&cluster).set_update(update).send().await.unwrap()).await;
+    wait_for_operation(
+        &client,
+        client.update_cluster().set_name(&cluster).set_update(update).send().await.unwrap(),
+    )
+    .await;
     let pools = client.list_node_pools().set_parent(&cluster).send().await.unwrap().node_pools;
     assert_eq!(pools.iter().map(|pool| pool.name.as_str()).collect::<Vec<_>>(), ["cpu", "gpu"]);
     let operations = client.list_operations().set_parent(PLACE).send().await.unwrap().operations;
@@ -215,9 +223,9 @@ async fn googles_client_drives_the_sandbox() {
     let config = client.get_server_config().set_name(PLACE).send().await.unwrap();
     assert!(!config.default_cluster_version.is_empty() && !config.channels.is_empty());
 
-    done(&client, client.delete_node_pool().set_name(pool("gpu")).send().await.unwrap()).await;
+    wait_for_operation(&client, client.delete_node_pool().set_name(pool("gpu")).send().await.unwrap()).await;
     let gone = client.get_node_pool().set_name(pool("gpu")).send().await.unwrap_err();
     assert_eq!(gone.http_status_code(), Some(404), "{gone:?}");
-    done(&client, client.delete_cluster().set_name(&cluster).send().await.unwrap()).await;
+    wait_for_operation(&client, client.delete_cluster().set_name(&cluster).send().await.unwrap()).await;
     assert_eq!(list().await, [""; 0]);
 }

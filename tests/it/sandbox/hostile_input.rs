@@ -65,7 +65,7 @@ const PARSERS: &[Parser] = &[
 ];
 
 /// What a person would see, through the one gate; and that nothing in it steers a terminal.
-fn shown(say: impl FnOnce(&mut Human)) -> Result<String, String> {
+fn rendered_output(say: impl FnOnce(&mut Human)) -> Result<String, String> {
     #[derive(Clone, Default)]
     struct SharedBuffer(Arc<Mutex<Vec<u8>>>);
     impl Write for SharedBuffer {
@@ -84,12 +84,12 @@ fn shown(say: impl FnOnce(&mut Human)) -> Result<String, String> {
     say(&mut human);
     let text =
         String::from_utf8(kept.0.lock().unwrap().clone()).map_err(|_| "output is not text".to_owned())?;
-    steady(&text)?;
+    check_terminal_safe(&text)?;
     Ok(text)
 }
 
 /// That nothing in a text steers a terminal.
-fn steady(text: &str) -> Result<(), String> {
+fn check_terminal_safe(text: &str) -> Result<(), String> {
     let steers = |c: char| {
         (c.is_control() && !matches!(c, '\n' | '\t'))
             || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200b}'..='\u{200f}' | '\u{2028}' | '\u{2029}')
@@ -100,8 +100,8 @@ fn steady(text: &str) -> Result<(), String> {
     }
 }
 
-fn told(diagnostics: &[Diagnostic], sources: &Sources) -> Result<(), String> {
-    let text = shown(|human| human.diagnostics(diagnostics, sources))?;
+fn check_messages(diagnostics: &[Diagnostic], sources: &Sources) -> Result<(), String> {
+    let text = rendered_output(|human| human.diagnostics(diagnostics, sources))?;
     let line = text.lines().max_by_key(|line| line.len()).unwrap_or_default();
     if text.len() > 400_000 || line.len() > 20_000 {
         let begin: String = line.chars().take(200).collect();
@@ -122,7 +122,7 @@ struct InputResult {
 }
 
 /// What an input did: nothing, a complaint, or a panic.
-fn fed(parser: &Parser, input: &[u8], scratch: &Path) -> Option<String> {
+fn run_parser(parser: &Parser, input: &[u8], scratch: &Path) -> Option<String> {
     match catch_unwind(AssertUnwindSafe(|| (parser.feed)(input, scratch))) {
         Ok(said) => said.err(),
         Err(panic) => {
@@ -134,7 +134,7 @@ fn fed(parser: &Parser, input: &[u8], scratch: &Path) -> Option<String> {
 }
 
 /// The shortest that still does it, by removing ever smaller pieces.
-fn shrunk(parser: &Parser, input: Vec<u8>, scratch: &Path) -> Vec<u8> {
+fn shrink(parser: &Parser, input: Vec<u8>, scratch: &Path) -> Vec<u8> {
     let mut best = input;
     let mut size = best.len() / 2;
     let mut tries = 400;
@@ -144,7 +144,7 @@ fn shrunk(parser: &Parser, input: Vec<u8>, scratch: &Path) -> Vec<u8> {
             tries -= 1;
             let mut less = best.clone();
             less.drain(at..(at + size).min(best.len()));
-            if fed(parser, &less, scratch).is_some() { best = less } else { at += size }
+            if run_parser(parser, &less, scratch).is_some() { best = less } else { at += size }
         }
         size /= 2;
     }
@@ -192,11 +192,11 @@ fn no_input_breaks_a_parser_or_a_terminal() {
                     None => mutate_bytes(&seed, &seeds, &mut rng),
                 };
                 let began = Instant::now();
-                let told = fed(parser, &input, scratch.path());
+                let told = run_parser(parser, &input, scratch.path());
                 let took = began.elapsed();
                 complaints += usize::from(told.is_some());
                 let told = told.map(|why| match complaints {
-                    0..=3 => (why, shrunk(parser, input, scratch.path())),
+                    0..=3 => (why, shrink(parser, input, scratch.path())),
                     _ => (why, input),
                 });
                 if say.send(InputResult { case, took, told }).is_err() {

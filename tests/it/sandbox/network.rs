@@ -53,14 +53,14 @@ impl World {
         let (at_google, at_cluster) = (RequestLog::default(), RequestLog::default());
         let of_cluster = Authority::new();
         let api = with_authority(sandbox.gke_router(), &of_cluster.pem);
-        proxy.leads(GOOGLE, &google, noted(api, &at_google));
+        proxy.leads(GOOGLE, &google, log_requests(api, &at_google));
         let clusters = sandbox.clone();
         let inside = Router::new().fallback(any(move |request: axum::extract::Request| {
             let cluster = clusters.clusters().pop().unwrap();
             let router = clusters.kubernetes_router(&cluster);
             async move { router.oneshot(request).await.unwrap() }
         }));
-        let inside = noted(inside, &at_cluster);
+        let inside = log_requests(inside, &at_cluster);
         // The sandbox's first address.
         let addresses: Vec<String> = (0..8).map(|number| format!("203.0.113.{number}:443")).collect();
         let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
@@ -92,7 +92,7 @@ impl World {
             let router = clusters.kubernetes_router(&cluster);
             async move { router.oneshot(request).await.unwrap() }
         }));
-        self.proxy.leads(&[name], authority, noted(inside, &self.at_cluster));
+        self.proxy.leads(&[name], authority, log_requests(inside, &self.at_cluster));
     }
 
     /// The program as somebody with a key runs it behind the proxy.
@@ -106,7 +106,7 @@ impl World {
     }
 
     fn run(&self, user: &User, words: &[&str]) -> CommandOutput {
-        said(&mut self.command(user, words))
+        command_output(&mut self.command(user, words))
     }
 }
 
@@ -166,7 +166,7 @@ fn clean(user: &User, words: &[&str]) -> Command {
     command
 }
 
-fn said(command: &mut Command) -> CommandOutput {
+fn command_output(command: &mut Command) -> CommandOutput {
     CommandOutput::of(&command.output().unwrap())
 }
 
@@ -184,7 +184,7 @@ fn user(stack: &str) -> User {
 }
 
 /// Writes down who asks.
-fn noted(router: Router, seen: &RequestLog) -> Router {
+fn log_requests(router: Router, seen: &RequestLog) -> Router {
     let seen = Arc::clone(seen);
     Router::new().fallback(any(move |request: axum::extract::Request| {
         let header = |name: &str| {
@@ -279,7 +279,7 @@ fn a_key_is_exchanged_once_and_both_apis_are_reached_through_the_proxy() {
     let user = user(STACK);
     let mut apply = world.command(&user, &["apply", "--auto-approve", "-v"]);
     apply.env("GOOGLE_CLOUD_QUOTA_PROJECT", "billing-1");
-    let applied = said(&mut apply).expect(0);
+    let applied = command_output(&mut apply).expect(0);
     let hosts = world.proxy.hosts();
     assert!(hosts.iter().any(|host| host == "container.googleapis.com:443"), "{hosts:?}");
     assert!(hosts.iter().any(|host| host.starts_with("203.0.113.")), "{hosts:?}");
@@ -312,13 +312,13 @@ fn a_key_is_exchanged_once_and_both_apis_are_reached_through_the_proxy() {
     let mut plan = world.command(&user, &["plan", "--detailed-exitcode"]);
     plan.env_remove("HTTPS_PROXY")
         .env("https_proxy", format!("http://ada:Canary-pw@{}", world.proxy.address));
-    let said_back = said(&mut plan).expect(0);
+    let said_back = command_output(&mut plan).expect(0);
     assert!(!said_back.err.contains("Canary"));
     let basic = STANDARD.encode("ada:Canary-pw");
     assert!(world.proxy.heads()[before..].iter().all(|head| head.contains(&basic)));
     let before = world.proxy.heads().len();
     let mut plan = world.command(&user, &["plan"]);
-    said(plan.env("NO_PROXY", "container.googleapis.com")).expect(1);
+    command_output(plan.env("NO_PROXY", "container.googleapis.com")).expect(1);
     assert_eq!(world.proxy.heads().len(), before, "Google was asked for without the proxy");
 }
 
@@ -331,7 +331,7 @@ fn both_apis_are_reached_through_a_socks_proxy() {
         let before = world.proxy.heads().len();
         let mut apply = world.command(&user, &["apply", "--auto-approve"]);
         apply.env("HTTPS_PROXY", format!("{scheme}://{}", world.proxy.address));
-        said(&mut apply).expect(0);
+        command_output(&mut apply).expect(0);
         let heads = world.proxy.heads().split_off(before);
         assert!(heads.iter().all(|head| head.starts_with("SOCKS ")), "{heads:?}");
         for host in ["container.googleapis.com:443", "203.0.113."] {
@@ -341,14 +341,14 @@ fn both_apis_are_reached_through_a_socks_proxy() {
     // What kube cannot send is refused before anything goes out; Google's own servers get it.
     let mut plan = world.command(&user, &["plan"]);
     plan.env("HTTPS_PROXY", format!("socks5://ada:Canary-pw@{}", world.proxy.address));
-    let refused = said(&mut plan).expect(1);
+    let refused = command_output(&mut plan).expect(1);
     assert!(!refused.err.contains("Canary"), "{}", refused.err);
 }
 
 #[test]
 fn what_a_socks_proxy_refuses_is_told() {
     let authority = Authority::new();
-    let user = outside("", &authority);
+    let user = kubernetes_user("", &authority);
     let (wants, refuses) = (Proxy::new(Behavior::WantsAUser), Proxy::new(Behavior::Refuses("")));
     let dead = Proxy::dead().replace("http://", "socks5://");
     for (proxy, message) in [
@@ -358,7 +358,7 @@ fn what_a_socks_proxy_refuses_is_told() {
         (wants.socks().replace("//", "//me:Canary@"), "user and password of a SOCKS proxy are not sent"),
     ] {
         let mut plan = clean(&user, &["plan"]);
-        let found = said(plan.env("HTTPS_PROXY", &proxy)).expect(1);
+        let found = command_output(plan.env("HTTPS_PROXY", &proxy)).expect(1);
         let words: Vec<&str> = found.err.split_whitespace().filter(|word| *word != "|").collect();
         let words = words.join(" ");
         assert!(words.contains(message) && !words.contains("Canary"), "{proxy}: {}", found.err);
@@ -436,13 +436,13 @@ fn the_name_of_a_served_cluster_is_trusted_as_a_public_one() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), authority_of(&cluster)).unwrap();
     let mut plan = user.command(&["plan", "--detailed-exitcode"]);
-    said(plan.env("SSL_CERT_FILE", file.path())).expect(0);
+    command_output(plan.env("SSL_CERT_FILE", file.path())).expect(0);
 }
 
 const KUBERNETES: &str = "[stack]\nname = \"s\"\n\n[kubernetes]\nkubeconfig = \"k.yaml\"\n\n[namespace.n]\n";
 
 /// A user of a cluster at `kube.test`.
-fn outside(cluster: &str, authority: &Authority) -> User {
+fn kubernetes_user(cluster: &str, authority: &Authority) -> User {
     let user = user(KUBERNETES);
     let data = STANDARD.encode(&authority.pem);
     let config = format!(
@@ -478,18 +478,20 @@ fn empty_cluster(proxy: &Proxy, authority: &Authority) {
 fn the_proxy_of_the_environment_counts_for_kubeconfigs_and_no_proxy_goes_by_the_server() {
     let (proxy, authority) = (Proxy::new(Behavior::Connects), Authority::new());
     empty_cluster(&proxy, &authority);
-    let user = outside("", &authority);
+    let user = kubernetes_user("", &authority);
     let mut doctor = clean(&user, &["doctor"]);
-    said(doctor.env("HTTPS_PROXY", proxy.url())).says("Kubernetes v1.36.0");
+    command_output(doctor.env("HTTPS_PROXY", proxy.url())).says("Kubernetes v1.36.0");
     assert_eq!(proxy.hosts(), ["kube.test:6443"]);
     let asked = proxy.heads().len();
     for no in ["kube.test", ".test", "KUBE.test:6443", "10.0.0.0/8,test", "*"] {
         let mut doctor = clean(&user, &["doctor"]);
-        said(doctor.env("HTTPS_PROXY", proxy.url()).env("NO_PROXY", no)).expect(1).says("cannot be reached");
+        command_output(doctor.env("HTTPS_PROXY", proxy.url()).env("NO_PROXY", no))
+            .expect(1)
+            .says("cannot be reached");
         assert_eq!(proxy.heads().len(), asked, "{no}");
     }
     let mut doctor = clean(&user, &["doctor"]);
-    said(doctor.env("HTTPS_PROXY", proxy.url()).env("no_proxy", "kube.test:443,127.0.0.1"))
+    command_output(doctor.env("HTTPS_PROXY", proxy.url()).env("no_proxy", "kube.test:443,127.0.0.1"))
         .says("Kubernetes v1.36.0");
 }
 
@@ -497,12 +499,12 @@ fn the_proxy_of_the_environment_counts_for_kubeconfigs_and_no_proxy_goes_by_the_
 fn the_proxy_of_a_kubeconfig_wins_and_gets_nothing_of_the_environment() {
     let (proxy, authority) = (Proxy::new(Behavior::Connects), Authority::new());
     empty_cluster(&proxy, &authority);
-    let user = outside(&format!(", proxy-url: '{}'", proxy.url()), &authority);
+    let user = kubernetes_user(&format!(", proxy-url: '{}'", proxy.url()), &authority);
     // It lies in the repository, as everything in this folder does.
     std::fs::create_dir(user.path().join(".git")).unwrap();
     let mut doctor = clean(&user, &["doctor"]);
     let other = Proxy::dead().replace("http://", "http://me:Canary-pw@");
-    said(doctor.env("HTTPS_PROXY", other).env("NO_PROXY", "*")).says("Kubernetes v1.36.0");
+    command_output(doctor.env("HTTPS_PROXY", other).env("NO_PROXY", "*")).says("Kubernetes v1.36.0");
     let heads = proxy.heads();
     assert!(
         !heads.is_empty() && heads.iter().all(|head| !head.to_lowercase().contains("proxy-authorization")),
@@ -513,7 +515,7 @@ fn the_proxy_of_a_kubeconfig_wins_and_gets_nothing_of_the_environment() {
 #[test]
 fn what_a_proxy_refuses_is_told() {
     let authority = Authority::new();
-    let user = outside("", &authority);
+    let user = kubernetes_user("", &authority);
     let google = self::user(STACK);
     let key = google.path().join("key.json");
     let tokens = TokenServer::answering(&[(200, json!({ "access_token": "t", "expires_in": 3599 }))]);
@@ -531,7 +533,7 @@ fn what_a_proxy_refuses_is_told() {
         for user in [&user, &google] {
             let mut plan = clean(user, &["plan"]);
             plan.env("HTTPS_PROXY", &place).env("GOOGLE_APPLICATION_CREDENTIALS", &key);
-            let found = said(&mut plan).expect(1).says("DI0608").says(help);
+            let found = command_output(&mut plan).expect(1).says("DI0608").says(help);
             let words: Vec<&str> = found.err.split_whitespace().filter(|word| *word != "|").collect();
             let words = words.join(" ");
             assert!(

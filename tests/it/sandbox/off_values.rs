@@ -182,7 +182,7 @@ fn stacks() -> (Vec<(File, Stack)>, BTreeSet<String>) {
 }
 
 /// The fields that a plan changes.
-fn changed(plan: &Plan) -> Vec<String> {
+fn changed_fields(plan: &Plan) -> Vec<String> {
     let fields = plan.changes.iter().filter(|change| change.action != Action::Keep);
     fields.map(|change| format!("{} {:?} {:#?}", change.address, change.action, change.fields)).collect()
 }
@@ -202,7 +202,7 @@ async fn settles(harness: &Harness, stack: &Stack, what: &str) -> Vec<String> {
         return failed;
     }
     match harness.plan(stack, Mode::Apply).await {
-        Ok(again) => changed(&again).into_iter().map(|change| format!("{what}: {change}")).collect(),
+        Ok(again) => changed_fields(&again).into_iter().map(|change| format!("{what}: {change}")).collect(),
         Err(why) => vec![format!("{what}: {why}")],
     }
 }

@@ -289,7 +289,7 @@ fn is_made_once(Case(events): &Case) -> Result<(), String> {
 }
 
 /// An amount in one of its spellings: of thousandths of a CPU, and of mebibytes.
-fn spelled(cpu: u64, memory: u64, how: usize) -> (String, String) {
+fn spell_amounts(cpu: u64, memory: u64, how: usize) -> (String, String) {
     let whole =
         if memory.is_multiple_of(1024) { format!("{}Gi", memory / 1024) } else { format!("{memory}Mi") };
     match how {
@@ -302,7 +302,7 @@ fn spelled(cpu: u64, memory: u64, how: usize) -> (String, String) {
 
 /// The digest of a job that asks for so much, spelled so.
 fn digest_of((cpu, memory): (u64, u64), how: usize) -> String {
-    let (cpu, memory) = spelled(cpu, memory, how);
+    let (cpu, memory) = spell_amounts(cpu, memory, how);
     let keys = [format!("cpu = \"{cpu}\""), format!("memory = \"{memory}\""), "replicas = 1".to_owned()];
     let keys = [&keys[how % 3..], &keys[..how % 3]].concat().join(", ");
     let text = RunOnceResource::Job
@@ -344,7 +344,7 @@ fn however_a_job_is_spelled_it_is_the_same_job() {
 }
 
 /// A check with an image of its own or, when that is empty, its usual one; or no check.
-fn checked(image: Option<&str>) -> Stack {
+fn stack_with_check(image: Option<&str>) -> Stack {
     let check = image.map_or(String::new(), |image| {
         let image = if image.is_empty() { String::new() } else { format!("image = \"{image}\"\n") };
         format!("[check.cuda]\nrun = \"cuda-vectoradd\"\npool = \"gpu\"\n{image}")
@@ -359,7 +359,7 @@ fn checked(image: Option<&str>) -> Stack {
 #[tokio::test(start_paused = true)]
 async fn the_pod_of_a_check_that_was_cut_short_goes_with_the_next_apply() {
     for next in [Some(""), None] {
-        let (first, harness) = (checked(Some("demo:1")), Harness::new());
+        let (first, harness) = (stack_with_check(Some("demo:1")), Harness::new());
         let check = first.resources().iter().find(|resource| resource.kind == KindId::Check);
         let pod = kinds::kubernetes::check::pod(&check.unwrap().body).path();
         let (method, path) = ("PATCH".to_owned(), pod.clone());
@@ -369,7 +369,7 @@ async fn the_pod_of_a_check_that_was_cut_short_goes_with_the_next_apply() {
         let read_pod = || Request::get(Api::Kubernetes, pod.clone());
         harness.try_kubernetes(&first, read_pod()).await.expect("it was left behind");
 
-        let second = checked(next);
+        let second = stack_with_check(next);
         let plan = harness.plan(&second, Mode::Apply).await.unwrap();
         assert_eq!(plan.missing_approvals(&[]), [], "nothing of anybody is in it");
         let ended = harness.apply(&second, &plan, Vec::new(), None).await;
@@ -392,7 +392,7 @@ async fn the_pod_of_a_check_that_was_cut_short_goes_with_the_next_apply() {
 
 #[tokio::test(start_paused = true)]
 async fn the_pod_of_a_check_is_taken_as_it_is_when_its_apply_is_not_sure_of_it() {
-    let stack = checked(Some(""));
+    let stack = stack_with_check(Some(""));
     let check = stack.resources().iter().find(|resource| resource.kind == KindId::Check);
     let pod = kinds::kubernetes::check::pod(&check.unwrap().body).path();
     let at = |turn| InjectionPoint::At { method: "PATCH".to_owned(), path: pod.clone(), skip: 0, turn };

@@ -24,7 +24,7 @@ fn program(user: &User, name: &str, prints: &str) {
     std::fs::set_permissions(user.path().join(name), mode).unwrap();
 }
 
-fn ran(user: &User) -> bool {
+fn helm_ran(user: &User) -> bool {
     user.path().join("ran").exists()
 }
 
@@ -48,7 +48,7 @@ fn a_stack_chooses_no_helm() {
             let said = user.run(words);
             assert_eq!(said.code, 1, "{words:?}: {}", said.err);
             said.says("stack.toml:3:1").says("--helm PATH");
-            assert!(!ran(&user), "{words:?}");
+            assert!(!helm_ran(&user), "{words:?}");
         }
     }
     // The operator does, and it gets no credentials.
@@ -67,7 +67,7 @@ fn a_stack_chooses_no_helm() {
     std::fs::remove_file(user.path().join("ran")).unwrap();
     let mut command = user.command(&["plan", "--offline"]);
     CommandOutput::of(&command.env("DASK_INFRA_HELM", "./evil.sh").output().unwrap()).expect(0);
-    assert!(ran(&user));
+    assert!(helm_ran(&user));
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_kubeconfig_of_the_repository_runs_nothing() {
                 .says("DI0240")
                 .says("evil.sh")
                 .says("--trust-stack");
-            assert!(!ran(&user), "{command}");
+            assert!(!helm_ran(&user), "{command}");
         }
     }
     write(
@@ -114,7 +114,7 @@ fn a_kubeconfig_of_the_repository_runs_nothing() {
             .replace("' } }", "' }"),
     );
     let said = user.run(&["--stack", "infra", "--trust-stack", "plan"]);
-    assert!(ran(&user), "{}", said.err);
+    assert!(helm_ran(&user), "{}", said.err);
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn write(user: &User, name: &str, text: &str) {
 }
 
 /// A cluster with a pool and a ConfigMap, and a Secret of others.
-fn applied() -> (SandboxServer, User) {
+fn applied_stack() -> (SandboxServer, User) {
     let served = SandboxServer::fast();
     let user = User::empty_at(&served.gke);
     write(&user, "stack.toml", STACK);
@@ -102,7 +102,7 @@ fn update(plan: &mut Plan) -> &mut Vec<Step> {
 
 #[test]
 fn what_only_the_file_of_a_plan_says_is_never_done() {
-    let (served, user) = applied();
+    let (served, user) = applied_stack();
     write(&user, "m.yaml", &config("second"));
     user.run(&["plan", "--out", "good"]).expect(0);
     for (what, tamper) in TAMPERS {
@@ -120,7 +120,7 @@ fn what_only_the_file_of_a_plan_says_is_never_done() {
 
 #[test]
 fn what_moves_by_itself_makes_no_plan_stale() {
-    let (served, user) = applied();
+    let (served, user) = applied_stack();
     served.merge(OURS, &json!({ "data": { "k": "by hand" } }));
     user.run(&["plan", "--out", "plan"]).expect(0).says("by hand");
     let before = served.get(OURS)["metadata"]["resourceVersion"].clone();

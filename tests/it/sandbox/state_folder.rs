@@ -66,7 +66,7 @@ fn reset_deletes_sandboxes_only() {
 }
 
 /// Only root can give a folder away, as tests in containers are.
-fn given_away(folder: &Path) -> bool {
+fn give_to_other_user(folder: &Path) -> bool {
     let nobody = Some(65_534);
     let given = std::os::unix::fs::chown(folder, nobody, nobody);
     if given.is_err() {
@@ -81,7 +81,7 @@ fn what_another_user_says_in_a_folder_is_not_believed() {
     user.write(STACK);
     user.run(&["--sandbox=box", "plan"]).expect(0);
     let folder = user.path().join("box");
-    if !given_away(&folder) {
+    if !give_to_other_user(&folder) {
         return;
     }
     // Somebody holds the lock, and says where the sandbox is to be found.

@@ -26,7 +26,7 @@ pub fn shapes<'l>(lines: impl Iterator<Item = &'l str>) -> BTreeSet<String> {
 }
 
 /// The text between two marks.
-fn between<'t>(text: &'t str, from: &str, to: &str) -> Option<&'t str> {
+fn text_between<'t>(text: &'t str, from: &str, to: &str) -> Option<&'t str> {
     text.split_once(from)?.1.split_once(to).map(|(found, _)| found)
 }
 
@@ -38,10 +38,10 @@ fn the_walkthrough_shows_what_is_printed() {
     let mut parts = page.split("```console\n$ dask-infra ");
     let mut before = parts.next().unwrap();
     for part in parts {
-        if let Some(worker) = between(before, "```toml\n", "\n```") {
+        if let Some(worker) = text_between(before, "```toml\n", "\n```") {
             user.edit("worker = { replicas = 2, gpus = 1, pool = \"default-pool\" }", worker);
         }
-        if let Some(image) = between(before, "Edit the image to `", "`") {
+        if let Some(image) = text_between(before, "Edit the image to `", "`") {
             user.edit("nvcr.io/nvidia/rapidsai/base:25.04-cuda12.8-py3.12", image);
         }
         let (block, after) = part.split_once("```\n").unwrap();

@@ -285,7 +285,7 @@ async fn run(jobs: &[Job; 2], start: &Store, choices: &[usize], bounds: Bounds) 
 }
 
 /// The next choices in the order of trying, or none.
-fn next(taken: &[(usize, usize)]) -> Option<Vec<usize>> {
+fn next_choices(taken: &[(usize, usize)]) -> Option<Vec<usize>> {
     let at = taken.iter().rposition(|(number, of)| number + 1 < *of)?;
     let mut choices: Vec<usize> = taken[..at].iter().map(|(number, _)| *number).collect();
     choices.push(taken[at].0 + 1);
@@ -377,13 +377,13 @@ fn explore(name: &str, jobs: [Job; 2], start: &Store, bounds: Bounds) {
         tried += 1;
         let RunResult { decided, ended, .. } = ran;
         assert!(wrong.is_empty(), "{name}:\n{}\n{:?}\n{ended:?}", wrong.join("\n"), decided.moves);
-        choices = next(&decided.taken);
+        choices = next_choices(&decided.taken);
     }
     println!("{name}: {tried} orders with at most {bounds:?}");
 }
 
 /// What a quiet apply leaves.
-fn after(job: &Job) -> Store {
+fn store_after(job: &Job) -> Store {
     paused(async {
         let store = Arc::new(Mutex::new(Store::default()));
         assert!(alone(&store, 7, job).await.is_done());
@@ -397,7 +397,7 @@ const ACCIDENT: Bounds = Bounds { switches: 1, accidents: 1 };
 
 #[test]
 fn two_commits_of_one_stack_leave_what_one_after_the_other_leaves() {
-    let start = after(&Job::apply(&[("a", "1")]));
+    let start = store_after(&Job::apply(&[("a", "1")]));
     let jobs = || [Job::apply(&[("a", "1"), ("b", "1")]), Job::apply(&[("a", "2")])];
     explore("two commits", jobs(), &start, SWITCHES);
     explore("two commits, an accident", jobs(), &start, ACCIDENT);
@@ -412,7 +412,7 @@ fn two_first_applies_leave_what_one_after_the_other_leaves() {
 
 #[test]
 fn an_apply_and_a_destroy_leave_what_one_after_the_other_leaves() {
-    let start = after(&Job::apply(&[("a", "1"), ("b", "1")]));
+    let start = store_after(&Job::apply(&[("a", "1"), ("b", "1")]));
     let jobs = || [Job::destroy(&[("a", "1"), ("b", "1")]), Job::apply(&[("b", "2"), ("c", "2")])];
     explore("apply and destroy", jobs(), &start, SWITCHES);
     explore("apply and destroy, an accident", jobs(), &start, ACCIDENT);
@@ -420,7 +420,7 @@ fn an_apply_and_a_destroy_leave_what_one_after_the_other_leaves() {
 
 #[test]
 fn what_others_put_beside_the_record_outlives_it() {
-    let mut start = after(&Job::apply(&[("a", "1")]));
+    let mut start = store_after(&Job::apply(&[("a", "1")]));
     let (token, theirs) =
         ("/api/v1/namespaces/dask-infra/secrets/ci-token", json!({ "metadata": { "name": "ci-token" } }));
     start.put(token, theirs);
@@ -436,7 +436,7 @@ fn what_others_put_beside_the_record_outlives_it() {
 #[test]
 fn a_record_that_cannot_be_used_is_told_with_its_cure_before_anything_is_done() {
     let stack = [("a", "1")];
-    let healthy = after(&Job::apply(&stack));
+    let healthy = store_after(&Job::apply(&stack));
     type Damage = fn(&mut Value);
     let damages: [(&str, Damage); 4] = [
         ("digest", |live| live["data"]["digest"] = json!("0000000000000000")),

@@ -115,11 +115,11 @@ async fn process(api: Arc<dyn LiveApi>, pid: u32, job: Job, interrupt: watch::Re
         Ok(plan) => plan,
         Err(why) => return ApplyEnd::Refused(why),
     };
-    agreed_to(api, pid, plan, job, interrupt).await
+    apply_approved(api, pid, plan, job, interrupt).await
 }
 
 /// The same from the approval on.
-async fn agreed_to(
+async fn apply_approved(
     api: Arc<dyn LiveApi>,
     pid: u32,
     plan: Plan,

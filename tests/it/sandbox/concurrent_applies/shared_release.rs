@@ -19,7 +19,12 @@ const SHARED: [&str; 3] = [
 ];
 
 /// One command, agreed to.
-async fn going<'s>(harness: &Harness, pid: u32, stack: &'s Stack, mode: Mode) -> Option<ApprovedApply<'s>> {
+async fn approved_apply<'s>(
+    harness: &Harness,
+    pid: u32,
+    stack: &'s Stack,
+    mode: Mode,
+) -> Option<ApprovedApply<'s>> {
     let mut plan = harness.plan(stack, mode).await.unwrap();
     plan.approved = plan.missing_approvals(&[]);
     let process = Process::Number(pid);
@@ -27,7 +32,7 @@ async fn going<'s>(harness: &Harness, pid: u32, stack: &'s Stack, mode: Mode) ->
 }
 
 async fn run(harness: &Harness, pid: u32, stack: &Stack, mode: Mode) -> Vec<ApplyResult> {
-    match going(harness, pid, stack, mode).await {
+    match approved_apply(harness, pid, stack, mode).await {
         None => Vec::new(),
         Some(going) => harness.apply_beside(vec![going]).await,
     }
@@ -41,7 +46,7 @@ fn is_whole(ended: &ApplyResult) -> bool {
 }
 
 /// How many of the shared things are there.
-async fn left(harness: &Harness, stack: &Stack) -> usize {
+async fn shared_objects_left(harness: &Harness, stack: &Stack) -> usize {
     let mut left = 0;
     for path in SHARED {
         let request = Request { api: Api::Kubernetes, method: Method::Get, path: path.into(), body: None };
@@ -62,10 +67,10 @@ fn what_two_stacks_give_up_at_the_same_time_is_left_to_nobody() {
         for (pid, stack) in [(1, &with), (2, &guest)] {
             assert!(run(&harness, pid, stack, Mode::Apply).await.iter().all(is_whole));
         }
-        assert_eq!(left(&harness, &with).await, SHARED.len());
+        assert_eq!(shared_objects_left(&harness, &with).await, SHARED.len());
         let both = [
-            going(&harness, 1, &without, Mode::Apply).await.unwrap(),
-            going(&harness, 2, &guest, Mode::Destroy).await.unwrap(),
+            approved_apply(&harness, 1, &without, Mode::Apply).await.unwrap(),
+            approved_apply(&harness, 2, &guest, Mode::Destroy).await.unwrap(),
         ];
         let ended = harness.apply_beside(both.into()).await;
         assert!(!ended.iter().all(is_whole), "one comes second, and is told so");
@@ -74,6 +79,6 @@ fn what_two_stacks_give_up_at_the_same_time_is_left_to_nobody() {
             run(&harness, pid, &without, Mode::Apply).await;
             run(&harness, pid + 1, &guest, Mode::Destroy).await;
         }
-        assert_eq!(left(&harness, &with).await, 0, "each left it to the other");
+        assert_eq!(shared_objects_left(&harness, &with).await, 0, "each left it to the other");
     });
 }

@@ -94,7 +94,7 @@ async fn ends_in_time(case: &Case) -> Result<(), String> {
         std::future::pending::<()>().await;
     };
     let ended = tokio::select! {
-        ended = agreed_to(Arc::<HangingApi>::clone(&api), 1, agreed, job, interrupt) => ended,
+        ended = apply_approved(Arc::<HangingApi>::clone(&api), 1, agreed, job, interrupt) => ended,
         () = signals => unreachable!(),
     };
     let (took, most) = (start.elapsed(), Duration::from_millis(first + second + 1000));

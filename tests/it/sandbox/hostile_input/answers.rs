@@ -27,7 +27,7 @@ use stack::lower::{Lowered, lower};
 use stack::{Options as Load, parse_in};
 
 use super::texts::{env, load};
-use super::{shown, steady};
+use super::{check_terminal_safe, rendered_output};
 use crate::props::harness::Harness;
 
 /// As they are saved: everything made, changed and replaced, and taken away.
@@ -43,8 +43,8 @@ pub fn plans() -> Vec<Vec<u8>> {
 
 fn look_at(plan: &Plan) -> Result<(), String> {
     let view = View { sources: None, next: Next::ApplyFile(Path::new("p")) };
-    shown(|human| human.plan(plan, &view))?;
-    steady(&printable(&document::text(plan)))?;
+    rendered_output(|human| human.plan(plan, &view))?;
+    check_terminal_safe(&printable(&document::text(plan)))?;
     let moved = plan::file::stale_changes(plan, plan);
     if moved.is_empty() { Ok(()) } else { Err(format!("moved from itself: {moved:?}")) }
 }
@@ -69,7 +69,7 @@ pub fn saved_bytes(bytes: &[u8], folder: &Path) -> Result<(), String> {
             if !why.message.contains("/p") {
                 return Err(format!("no place: {}", why.message));
             }
-            shown(|human| human.diagnostics(&[why], &Sources::default())).map(drop)
+            rendered_output(|human| human.diagnostics(&[why], &Sources::default())).map(drop)
         }
     }
 }
@@ -144,7 +144,7 @@ const EDITS: [(&str, &str); 4] = [
 
 /// A stack as resources. The definitions of the Dask operator are cut down: 300 kB of schema that no reader looks into
 /// would take nearly all changes.
-fn lowered(text: &str) -> Lowered {
+fn lower_stack(text: &str) -> Lowered {
     let vars = BTreeMap::new();
     let loaded =
         parse_in(Path::new(""), "stack.toml", text, &Load { env: &env, vars: &vars, helm: None }).unwrap();
@@ -163,7 +163,7 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(async {
-        let lowered_now = lowered(STACK);
+        let lowered_now = lower_stack(STACK);
         let harness = Harness::empty();
         let api =
             Arc::new(Recorder { api: harness.api(lowered_now.target.gke.clone()), kept: Mutex::default() });
@@ -182,7 +182,7 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
         let answers = read.values().map(|(request, value)| (key(request), value.clone()));
         let answers = Value::Object(answers.collect());
         let text = EDITS.iter().fold(STACK.to_owned(), |text, (from, to)| text.replacen(from, to, 1));
-        let changed = planned(&*api, &lowered(&text), Mode::Apply).await.unwrap();
+        let changed = planned(&*api, &lower_stack(&text), Mode::Apply).await.unwrap();
         let gone = planned(&*api, &lowered_now, Mode::Destroy).await.unwrap();
         asked.extend(read);
         asked.extend(api.taken());
@@ -202,17 +202,17 @@ pub fn answers() -> Vec<Vec<u8>> {
 }
 
 pub fn answer(bytes: &[u8], _: &Path) -> Result<(), String> {
-    serde_json::from_slice::<Value>(bytes).map_or(Ok(()), replanned)
+    serde_json::from_slice::<Value>(bytes).map_or(Ok(()), plan_with_answers)
 }
 
 /// What is planned when this is answered.
-fn replanned(answers: Value) -> Result<(), String> {
+fn plan_with_answers(answers: Value) -> Result<(), String> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     match runtime.block_on(planned(&Fake(answers), &WORLD.lowered, Mode::Apply)) {
         Ok(plan) => look_at(&plan),
         Err(problems) => {
-            let text = shown(|human| human.diagnostics(&problems, &Sources::default()))?;
+            let text = rendered_output(|human| human.diagnostics(&problems, &Sources::default()))?;
             // Without a file that asks for it, the place is an address, a request, or the thing as the API names it.
             let nowhere =
                 problems.iter().find(|told| told.address().is_none() && !told.message.contains(['/', '`']));
@@ -239,7 +239,7 @@ pub fn recorded(bytes: &[u8], _: &Path) -> Result<(), String> {
     let held = &mut answers[record_key()];
     held["data"] = json!({ "record": String::from_utf8_lossy(bytes) });
     held.as_object_mut().unwrap().remove("binaryData");
-    replanned(answers)
+    plan_with_answers(answers)
 }
 
 /// The number of a request, that of a status, and a body.
@@ -284,7 +284,7 @@ pub fn body(bytes: &[u8], _: &Path) -> Result<(), String> {
                 }
                 let _ = (error.conflicts(), error.is_webhook(), error.is_unknown_path());
                 let told = Diagnostic::error(Code::Unreadable, words);
-                shown(|human| human.diagnostics(&[told], &Sources::default()))?;
+                rendered_output(|human| human.diagnostics(&[told], &Sources::default()))?;
             }
         }
     }

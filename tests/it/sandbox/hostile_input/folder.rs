@@ -12,7 +12,7 @@ use redb::{ReadableDatabase as _, ReadableTable as _};
 use sandbox::{Options, Sandbox, SandboxError, Scale};
 use serde_json::{Value, json};
 
-use super::shown;
+use super::rendered_output;
 
 static FOLDER: LazyLock<BTreeMap<String, Vec<u8>>> = LazyLock::new(|| {
     let folder = tempfile::tempdir().unwrap();
@@ -54,11 +54,11 @@ pub fn folder(bytes: &[u8], scratch: &Path) -> Result<(), String> {
         let content = if place == which { bytes.get(1..).unwrap_or_default() } else { content };
         fs::write(dir.join(name), content).unwrap();
     }
-    opened(&dir)
+    open_sandbox(&dir)
 }
 
 /// What was opened is looked at and moves on; what was not says which file it is.
-fn opened(dir: &Path) -> Result<(), String> {
+fn open_sandbox(dir: &Path) -> Result<(), String> {
     match Sandbox::open(Options { dir: Some(dir.to_owned()), ..Options::default() }) {
         Ok(sandbox) => {
             for cluster in sandbox.clusters() {
@@ -66,20 +66,20 @@ fn opened(dir: &Path) -> Result<(), String> {
             }
             match sandbox.tick() {
                 Ok(()) => Ok(()),
-                Err(error) => placed(&error, dir),
+                Err(error) => check_error_names_file(&error, dir),
             }
         }
-        Err(error) => placed(&error, dir),
+        Err(error) => check_error_names_file(&error, dir),
     }
 }
 
-fn placed(error: &SandboxError, dir: &Path) -> Result<(), String> {
+fn check_error_names_file(error: &SandboxError, dir: &Path) -> Result<(), String> {
     let words = error.to_string();
     if !words.contains(&dir.display().to_string()) {
         return Err(format!("no place: {words}"));
     }
     let told = Diagnostic::error(Code::SandboxDamaged, words);
-    shown(|human| human.diagnostics(&[told], &Sources::default())).map(drop)
+    rendered_output(|human| human.diagnostics(&[told], &Sources::default())).map(drop)
 }
 
 const TABLE: redb::TableDefinition<'_, &str, &[u8]> = redb::TableDefinition::new("state");
@@ -121,5 +121,5 @@ pub fn entry(bytes: &[u8], scratch: &Path) -> Result<(), String> {
     }
     write.commit().unwrap();
     drop(database);
-    opened(&dir)
+    open_sandbox(&dir)
 }

@@ -8,7 +8,7 @@ use model::resource::{Gvk, ObjectId};
 use serde_json::{Value, json};
 
 use super::answers::{judge, nothing, reads_back};
-use super::steady;
+use super::check_terminal_safe;
 
 fn object(kind: &str, name: &str, spec: &Value, status: &Value) -> Value {
     json!({
@@ -88,7 +88,7 @@ pub fn live(bytes: &[u8], place: &Path) -> Result<(), String> {
         _ => (format!("{group}/{plural}"), json!({ "items": [value] })),
     };
     if let Err(why) = shape::check(&path, &answer) {
-        return if why.contains('`') { steady(&why) } else { Err(format!("no place: {why}")) };
+        return if why.contains('`') { check_terminal_safe(&why) } else { Err(format!("no place: {why}")) };
     }
     judge(bytes, place)?;
     let mut found = nothing(Place::Hosts(Hosts::Local));

@@ -23,7 +23,7 @@ use stack::effective::Effective;
 use stack::lower::{check, lower};
 use stack::{Options as Load, parse_in};
 
-use super::{shown, steady, told};
+use super::{check_messages, check_terminal_safe, rendered_output};
 use crate::golden::root;
 
 pub fn env(name: &str) -> Option<String> {
@@ -37,11 +37,11 @@ pub fn load(folder: &Path, text: &str) -> Result<(), String> {
 fn load_with(folder: &Path, text: &str, helm: Option<&Helm<'_>>) -> Result<(), String> {
     let vars = BTreeMap::new();
     match parse_in(folder, "stack.toml", text, &Load { env: &env, vars: &vars, helm }) {
-        Err(failure) => told(&failure.diagnostics, &failure.sources),
+        Err(failure) => check_messages(&failure.diagnostics, &failure.sources),
         Ok(loaded) => {
-            told(&loaded.warnings, &loaded.sources)?;
+            check_messages(&loaded.warnings, &loaded.sources)?;
             let lowered = lower(&loaded.stack, true);
-            told(&check(&lowered.resources, &loaded.sources), &loaded.sources)?;
+            check_messages(&check(&lowered.resources, &loaded.sources), &loaded.sources)?;
             let effective = Effective::new(&loaded.stack, &loaded.sources, &lowered);
             if effective.toml(true).is_empty() { Err("nothing is effective".into()) } else { Ok(()) }
         }
@@ -266,7 +266,7 @@ pub fn kubeconfig(bytes: &[u8], folder: &Path) -> Result<(), String> {
 
 fn says(words: &str) -> Result<(), String> {
     let told = Diagnostic::error(Code::FileNotRead, words);
-    shown(|human| human.diagnostics(&[told], &Sources::default())).map(drop)
+    rendered_output(|human| human.diagnostics(&[told], &Sources::default())).map(drop)
 }
 
 pub fn lines() -> Vec<Vec<u8>> {
@@ -293,5 +293,5 @@ pub fn line(bytes: &[u8], _: &Path) -> Result<(), String> {
         return Ok(());
     };
     // Colours are the parser's own.
-    steady(&anstream::adapter::strip_str(&text).to_string())
+    check_terminal_safe(&anstream::adapter::strip_str(&text).to_string())
 }
