@@ -68,7 +68,7 @@ impl Gcloud {
     }
 
     /// Runs a command that must end well, and gives what it printed.
-    fn well(&self, words: &str) -> String {
+    fn run_ok(&self, words: &str) -> String {
         let (code, text) = self.run(words);
         assert_eq!(code, 0, "gcloud {words}\n{text}");
         text
@@ -86,45 +86,45 @@ fn gcloud_makes_and_changes_clusters() {
     let gcloud = Gcloud::new(&served.gke, "demo");
     let zone = "--zone us-central1-c";
     let cluster = format!("--cluster c {zone}");
-    gcloud.well(&format!(
+    gcloud.run_ok(&format!(
         "container clusters create c {zone} --release-channel stable --num-nodes 1 \
          --machine-type a2-highgpu-2g --accelerator type=nvidia-tesla-a100,count=2"
     ));
-    let list = gcloud.well("container clusters list --format=value(name,location,status,currentNodeCount)");
+    let list = gcloud.run_ok("container clusters list --format=value(name,location,status,currentNodeCount)");
     assert!(list.contains("c\tus-central1-c\tRUNNING\t1"), "{list}");
-    gcloud.well(&format!(
+    gcloud.run_ok(&format!(
         "container node-pools create t4 {cluster} --num-nodes 1 --machine-type n1-standard-2 \
          --accelerator type=nvidia-tesla-t4,count=1 --node-labels dedicated=scheduler"
     ));
     let (refused, text) = gcloud
         .run(&format!("container node-pools update t4 {cluster} --accelerator type=nvidia-tesla-t4,count=2"));
     assert!(refused == 1 && text.contains("Accelerator count: 2 should not be updated."), "{text}");
-    gcloud.well(&format!("container node-pools update t4 {cluster} --node-labels a=b"));
-    gcloud.well(&format!(
+    gcloud.run_ok(&format!("container node-pools update t4 {cluster} --node-labels a=b"));
+    gcloud.run_ok(&format!(
         "container node-pools update t4 {cluster} --enable-autoscaling --min-nodes 2 --max-nodes 3"
     ));
-    gcloud.well(&format!("container clusters resize c {zone} --node-pool t4 --num-nodes 2"));
-    let pool = gcloud.well(&format!(
+    gcloud.run_ok(&format!("container clusters resize c {zone} --node-pool t4 --num-nodes 2"));
+    let pool = gcloud.run_ok(&format!(
         "container node-pools describe t4 {cluster} --format=value(status,config.labels,autoscaling.maxNodeCount)"
     ));
     assert!(pool.contains("RUNNING") && pool.contains("a=b") && pool.trim().ends_with('3'), "{pool}");
-    gcloud.well(&format!("container clusters update c {zone} --update-labels team=x"));
-    let described = gcloud.well(&format!(
+    gcloud.run_ok(&format!("container clusters update c {zone} --update-labels team=x"));
+    let described = gcloud.run_ok(&format!(
         "container clusters describe c {zone} --format=value(resourceLabels,currentNodeCount)"
     ));
     assert!(described.contains("team=x") && described.contains('3'), "{described}");
-    gcloud.well(&format!("container clusters get-credentials c {zone}"));
+    gcloud.run_ok(&format!("container clusters get-credentials c {zone}"));
     let kubeconfig = std::fs::read_to_string(gcloud.kubeconfig()).expect("a kubeconfig");
     assert!(kubeconfig.contains("https://127.0.0.1:") && kubeconfig.contains("certificate-authority-data"));
     let operations =
-        gcloud.well(&format!("container operations list {zone} --format=value(operationType,status)"));
+        gcloud.run_ok(&format!("container operations list {zone} --format=value(operationType,status)"));
     assert!(operations.contains("SET_NODE_POOL_SIZE\tDONE"), "{operations}");
-    gcloud.well(&format!("container get-server-config {zone}"));
-    gcloud.well(&format!("container node-pools delete t4 {cluster}"));
-    let pools = gcloud.well(&format!("container node-pools list {cluster} --format=value(name)"));
+    gcloud.run_ok(&format!("container get-server-config {zone}"));
+    gcloud.run_ok(&format!("container node-pools delete t4 {cluster}"));
+    let pools = gcloud.run_ok(&format!("container node-pools list {cluster} --format=value(name)"));
     assert!(pools.contains("default-pool") && !pools.contains("t4"), "{pools}");
-    gcloud.well(&format!("container clusters delete c {zone}"));
-    let list = gcloud.well("container clusters list --format=value(name)");
+    gcloud.run_ok(&format!("container clusters delete c {zone}"));
+    let list = gcloud.run_ok("container clusters list --format=value(name)");
     assert!(!list.contains("us-central1"), "{list}");
 }
 

@@ -76,7 +76,7 @@ fn judge<'k>(said: &[&(Intent, IntentPlan)], known: &'k KnownDifferences) -> Vec
         let (before, plan) = made.as_ref().map_err(Clone::clone)?;
         let (theirs, classes) = known.translated(theirs.as_ref().map_err(Clone::clone)?);
         let ours = writes(plan, before.as_ref());
-        Ok((differences::between(&intent.name, &ours, &theirs, "gcloud"), classes))
+        Ok((differences::differences_between(&intent.name, &ours, &theirs, "gcloud"), classes))
     };
     said.iter().map(|said| compared(said)).collect()
 }
@@ -138,7 +138,7 @@ impl<'t> Tally<'t> {
     }
 
     /// What it all came to; the list of what is known may only shrink. `whole`: nothing was left out.
-    fn concludes(self, intents: usize, known: &KnownDifferences, list: &str, whole: bool) {
+    fn conclude(self, intents: usize, known: &KnownDifferences, list: &str, whole: bool) {
         let Self { equal, places, classes, idle, mut wrong } = self;
         println!("{intents} intents, {equal} equal, {places} known differences:");
         for (class, intents) in &classes {
@@ -191,7 +191,7 @@ fn gcloud_sends_the_same_for_the_same_intent() {
     let word = std::env::var("DASK_INFRA_INTENT").unwrap_or_default();
     let intents: Vec<_> = PLANNED.iter().filter(|(intent, _)| intent.name.contains(&word)).collect();
     let known = KnownDifferences::read(include_str!("gcloud_oracle/differences.toml"));
-    compare_all(&intents, &known).concludes(intents.len(), &known, "differences.toml", word.is_empty());
+    compare_all(&intents, &known).conclude(intents.len(), &known, "differences.toml", word.is_empty());
 }
 
 /// A preloaded gcloud is gcloud: what it says and sends is that of a process of its own.

@@ -123,7 +123,7 @@ impl Guide {
     }
 
     /// The installer of the driver and the operator, with kubectl.
-    fn inside(&self) {
+    fn apply_driver_and_operator(&self) {
         // One start of kubectl for all of them.
         let objects =
             rendered("[gpu_driver]\ninstall = \"daemonset\"\n\n[dask_operator]\nversion = \"2026.3.0\"\n");
@@ -244,7 +244,7 @@ fn unmarked(live: &Value) -> Value {
 fn the_guides_cluster_is_imported_adopted_and_destroyed() {
     let Some(guide) = Guide::start() else { return };
     guide.cluster();
-    guide.inside();
+    guide.apply_driver_and_operator();
     guide.dask();
     let user = &guide.user;
     let said = user.run(&["import", "--project", "demo", "--cluster", "rapids-gpu"]).expect(0);
@@ -355,7 +355,7 @@ fn what_is_not_there_and_what_would_change_is_told() {
     import(&[]).expect(0).says("The cluster has no Dask resources");
     std::fs::remove_file(user.path().join("stack.toml")).unwrap();
 
-    guide.inside();
+    guide.apply_driver_and_operator();
     let installer = ["--namespace", "kube-system", "daemonset/nvidia-driver-installer"];
     guide.kubectl(&[&["set", "image"], &installer[..], &["pause=pause:other"]].concat());
     guide.kubectl(&[

@@ -107,7 +107,7 @@ impl Lab {
     }
 
     /// Waits until the Workload of something has these words in its state or in what Kueue says of it.
-    async fn comes_to(&mut self, name: &str, words: &str) {
+    async fn wait_for_state(&mut self, name: &str, words: &str) {
         let begun = Instant::now();
         loop {
             let found = self.workload(name).await;
@@ -124,10 +124,10 @@ impl Lab {
 
     /// Waits until Kueue says of a gang that its queue is inactive. It says so of what it looks at, and may have looked before its
     /// cache knew that somebody stopped the queue.
-    async fn comes_to_inactive(&mut self, name: &str, since: &str) {
+    async fn wait_for_inactive(&mut self, name: &str, since: &str) {
         let look = json!({ "metadata": { "annotations": { "looked-since": since } } });
         self.patch(&format!("{WORKLOADS}/{name}"), &look).await;
-        self.comes_to(name, "inactive").await;
+        self.wait_for_state(name, "inactive").await;
     }
 
     /// Pods of a Dask cluster or of a job.
@@ -177,17 +177,17 @@ async fn what_is_in_a_queue_takes_its_turn() {
     // A job is started, resumed and completed; another one fails.
     let good = job("good", "later");
     lab.apply(&[&good], &[], 0);
-    lab.comes_to("good", "Admitted").await;
+    lab.wait_for_state("good", "Admitted").await;
     lab.case("job-runs", "job.good").await;
     for pod in lab.pods("batch.kubernetes.io%2Fjob-name%3Dgood").await {
         let path = format!("{PODS}/{}", pod["metadata"]["name"].as_str().unwrap());
         lab.patch(&path, &json!({ "metadata": { "annotations": { "example.org/end": null } } })).await;
     }
-    lab.comes_to("good", "Finished").await;
+    lab.wait_for_state("good", "Finished").await;
     lab.case("job-succeeded", "job.good").await;
     let bad = job("bad", "failed");
     lab.apply(&[&good, &bad], &[], 0);
-    lab.comes_to("bad", "Finished").await;
+    lab.wait_for_state("bad", "Finished").await;
     lab.case("job-failed", "job.bad").await;
     let events = lab.client().get("/api/v1/namespaces/default/events").await.1.to_string();
     for reason in ["Suspended", "CreatedWorkload", "Started", "Resumed", "SuccessfulCreate", "Completed"] {
@@ -201,13 +201,13 @@ async fn what_is_in_a_queue_takes_its_turn() {
     lab.case("gang-borrows", "dask_cluster.guest").await;
     let calm = gang("calm", "research", 3, "");
     lab.apply(&[&guest, &calm], &["--wait", "1s"], 7);
-    lab.comes_to("calm", "insufficient").await;
+    lab.wait_for_state("calm", "insufficient").await;
     lab.case("gang-behind-what-is-lent", "dask_cluster.calm").await;
 
     // What is more urgent is before what is older.
     let urgent = gang("urgent", "research", 2, "priority = \"high\"\n");
     lab.apply(&[&guest, &calm, &urgent], &["--wait", "1s"], 7);
-    lab.comes_to("urgent", "insufficient").await;
+    lab.wait_for_state("urgent", "insufficient").await;
     lab.case("gang-behind-one-more-urgent", "dask_cluster.calm").await;
     lab.case("gang-first-in-its-queue", "dask_cluster.urgent").await;
 
@@ -217,7 +217,7 @@ async fn what_is_in_a_queue_takes_its_turn() {
     lab.client().delete(guests).await;
     lab.client().wait_gone(guests, "the guest").await;
     lab.has_pods("guest", (0, 0)).await;
-    lab.comes_to_inactive("urgent", "held").await;
+    lab.wait_for_inactive("urgent", "held").await;
     lab.case("queue-held", "dask_cluster.urgent").await;
     lab.patch(QUEUE, &json!({ "spec": { "stopPolicy": "None" } })).await;
     lab.has_pods("urgent", (3, 0)).await;
@@ -228,26 +228,26 @@ async fn what_is_in_a_queue_takes_its_turn() {
     // Somebody drains the queue, and lets it go on.
     lab.patch(QUEUE, &json!({ "spec": { "stopPolicy": "HoldAndDrain" } })).await;
     lab.has_pods("urgent", (3, 3)).await;
-    lab.comes_to("urgent", "QuotaReserved=False").await;
-    lab.comes_to_inactive("urgent", "drained").await;
+    lab.wait_for_state("urgent", "QuotaReserved=False").await;
+    lab.wait_for_inactive("urgent", "drained").await;
     lab.case("gang-drained", "dask_cluster.urgent").await;
     // Whoever is asked first starts when it goes on, so the other one is parked for so long.
-    lab.comes_to_inactive("calm", "drained").await;
+    lab.wait_for_inactive("calm", "drained").await;
     lab.patch(&format!("{WORKLOADS}/calm"), &json!({ "spec": { "active": false } })).await;
-    lab.comes_to("calm", "Evicted").await;
+    lab.wait_for_state("calm", "Evicted").await;
     lab.case("gang-parked-while-it-waits", "dask_cluster.calm").await;
     lab.patch(QUEUE, &json!({ "spec": { "stopPolicy": "None" } })).await;
     lab.has_pods("urgent", (3, 0)).await;
     lab.patch(&format!("{WORKLOADS}/calm"), &json!({ "spec": { "active": true } })).await;
-    lab.comes_to("calm", "insufficient").await;
+    lab.wait_for_state("calm", "insufficient").await;
 
     // Parked, the next one has its GPUs; let go, it waits for its turn again.
     lab.patch(&format!("{WORKLOADS}/urgent"), &json!({ "spec": { "active": false } })).await;
     lab.has_pods("calm", (4, 0)).await;
-    lab.comes_to("urgent", "QuotaReserved=False").await;
+    lab.wait_for_state("urgent", "QuotaReserved=False").await;
     lab.case("gang-parked", "dask_cluster.urgent").await;
     lab.patch(&format!("{WORKLOADS}/urgent"), &json!({ "spec": { "active": true } })).await;
-    lab.comes_to("urgent", "insufficient").await;
+    lab.wait_for_state("urgent", "insufficient").await;
     lab.case("gang-let-go", "dask_cluster.urgent").await;
 
     // Others lower the quota below what it needs, and delete its queue; an apply brings both back.
@@ -260,14 +260,14 @@ async fn what_is_in_a_queue_takes_its_turn() {
     let json_patch = "application/json-patch+json";
     let (status, said) = lab.client().send(Method::PATCH, QUEUE, json_patch, &json!([patch])).await;
     assert_eq!(status, 200, "{said}");
-    lab.comes_to("urgent", "maximum capacity").await;
+    lab.wait_for_state("urgent", "maximum capacity").await;
     lab.case("gang-can-never-start", "dask_cluster.urgent").await;
     lab.client().delete(LOCAL_QUEUE).await;
     lab.client().wait_gone(LOCAL_QUEUE, "the LocalQueue").await;
-    lab.comes_to("urgent", "doesn't exist").await;
+    lab.wait_for_state("urgent", "doesn't exist").await;
     lab.case("local-queue-deleted", "dask_cluster.urgent").await;
     lab.apply(&[&calm, &urgent], &["--wait", "1s"], 7);
-    lab.comes_to("urgent", "insufficient unused quota").await;
+    lab.wait_for_state("urgent", "insufficient unused quota").await;
 
     // A quota of the namespace lets two pods of four be made: seven are there.
     let limit = json!({
@@ -290,7 +290,7 @@ async fn what_is_in_a_queue_takes_its_turn() {
     let found = lab.client().get(&format!("{DEPLOYMENTS}?labelSelector={workers}")).await.1;
     let worker = found["items"][0]["metadata"]["name"].as_str().unwrap().to_owned();
     lab.client().delete(&format!("{DEPLOYMENTS}/{worker}")).await;
-    lab.comes_to("calm", "WaitingForReplacementPods").await;
+    lab.wait_for_state("calm", "WaitingForReplacementPods").await;
     lab.case("gang-lacks-a-worker", "dask_cluster.calm").await;
 
     // A queue in which others' work runs does not go in silence.
@@ -308,7 +308,7 @@ async fn what_is_in_a_queue_takes_its_turn() {
     let jobs = "/apis/batch/v1/namespaces/default/jobs";
     let (status, said) = lab.client().send(Method::POST, jobs, "application/json", &foreign).await;
     assert_eq!(status, 201, "{said}");
-    lab.comes_to("foreign", "Admitted").await;
+    lab.wait_for_state("foreign", "Admitted").await;
     let destroy = ["destroy", "--auto-approve", "--target", "queue.research"];
     let (code, said) = lab.run(&destroy);
     assert_eq!(code, 3, "{said}");

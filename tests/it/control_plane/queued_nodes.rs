@@ -151,7 +151,7 @@ impl Lab {
     }
 
     /// Waits until what a Workload is like has these words.
-    async fn comes_to(&self, name: &str, words: &str) {
+    async fn wait_for_state(&self, name: &str, words: &str) {
         let begun = Instant::now();
         loop {
             let found = self.workload(name).await;
@@ -253,30 +253,30 @@ async fn gangs_and_jobs_go_through_the_states_of_kueue() {
     // Its quota is there, and its nodes are not.
     lab.says(&gang("one"));
     lab.apply(&["--wait", "2s"], 7);
-    lab.comes_to("one", "check Pending").await;
+    lab.wait_for_state("one", "check Pending").await;
     lab.case("gang-waits-for-nodes", one).await;
     assert_eq!(lab.pods("one").await, (9, 9));
 
     // Another one comes to the same queue.
     lab.says(&format!("{}{}", gang("one"), gang("two")));
     lab.apply(&["--wait", "1s"], 7);
-    lab.comes_to("two", "QuotaReserved=False").await;
+    lab.wait_for_state("two", "QuotaReserved=False").await;
     lab.case("gang-competes", two).await;
 
     // A request that fails is asked for once more.
     lab.capacity("one", "failed").await;
-    lab.comes_to("one", "check Retry").await;
+    lab.wait_for_state("one", "check Retry").await;
     lab.case("gang-request-failed", one).await;
 
     // Kueue sends the first one to the end of the queue, and the second one has its quota.
-    lab.comes_to("two", "check Pending").await;
-    lab.comes_to("one", "QuotaReserved=False").await;
+    lab.wait_for_state("two", "check Pending").await;
+    lab.wait_for_state("one", "QuotaReserved=False").await;
     lab.case("gang-evicted-and-requeued", one).await;
     lab.says(&format!("{}{}{JOB}", gang("one"), gang("two")));
     lab.apply(&["--wait", "1s"], 7);
     lab.case("job-in-queue", job).await;
     lab.capacity("two", "quota").await;
-    lab.comes_to("two", "NVIDIA_A100_GPUS").await;
+    lab.wait_for_state("two", "NVIDIA_A100_GPUS").await;
     lab.case("gang-project-quota", two).await;
     assert_eq!(lab.nodes().await, 0);
     lab.capacity("two", "there").await;
@@ -299,10 +299,10 @@ async fn gangs_and_jobs_go_through_the_states_of_kueue() {
 
     // Seven days are over: the nodes go, and the gang stops whole.
     lab.served.sandbox.advance(SignedDuration::from_secs(1500)).unwrap();
-    lab.comes_to("two", "active: false").await;
+    lab.wait_for_state("two", "active: false").await;
     lab.has_pods("two", (9, 9)).await;
     lab.has_nodes(0).await;
-    lab.comes_to("two", "QuotaReserved=False").await;
+    lab.wait_for_state("two", "QuotaReserved=False").await;
     lab.case("gang-revoked", two).await;
 
     lab.kueue.lives();

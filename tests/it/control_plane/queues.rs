@@ -64,7 +64,7 @@ impl Lab {
     }
 
     /// What `status` and `why` say of a Dask cluster.
-    fn told(&self, name: &str) -> String {
+    fn status_and_why(&self, name: &str) -> String {
         let address = format!("dask_cluster.{name}");
         format!("{} {}", self.run(&["status", &address]).1, self.run(&["why", &address]).1)
     }
@@ -80,7 +80,7 @@ impl Lab {
     }
 
     /// Waits until a Dask cluster has so many pods, so many of them held back.
-    async fn comes_to(&self, name: &str, expect: (usize, usize)) {
+    async fn wait_for_pods(&self, name: &str, expect: (usize, usize)) {
         let begun = Instant::now();
         loop {
             let found = self.pods(name).await;
@@ -134,14 +134,14 @@ async fn gangs_wait_start_and_go_as_the_real_kueue_has_it() {
     assert_eq!(code, 7, "{said}");
     holds(&said, &["waits in queue research", "insufficient unused quota for nvidia.com/gpu"]);
     assert_eq!(lab.pods("two").await, (3, 3));
-    holds(&lab.told("two"), &["waits in queue research", "1 more needed", "(since 20"]);
+    holds(&lab.status_and_why("two"), &["waits in queue research", "1 more needed", "(since 20"]);
     let (code, said) = lab.apply("5s", &[]);
     assert_eq!(code, 7, "again, with nothing in the way: {said}");
 
     // Room comes: it starts without anybody, and the next apply finds nothing to do.
     lab.active("one", false).await;
-    lab.comes_to("two", (3, 0)).await;
-    holds(&lab.told("one"), &["it is parked", "kubectl -n default patch workload one"]);
+    lab.wait_for_pods("two", (3, 0)).await;
+    holds(&lab.status_and_why("one"), &["it is parked", "kubectl -n default patch workload one"]);
     lab.says(&[("two", 2)]);
     let (code, said) = lab.apply("5m", &["delete:dask_cluster.one"]);
     assert_eq!(code, 0, "{said}");
@@ -171,7 +171,7 @@ async fn gangs_wait_start_and_go_as_the_real_kueue_has_it() {
     let dies = list["items"][0]["metadata"]["name"].as_str().unwrap().to_owned();
     lab.client().delete(&format!("{PODS}/{dies}")).await;
     lab.client().wait_gone(&format!("{PODS}/{dies}"), "the worker that died").await;
-    lab.comes_to("two", (5, 0)).await;
+    lab.wait_for_pods("two", (5, 0)).await;
     lab.plans_nothing();
 
     // A quota that shrinks takes nothing away.

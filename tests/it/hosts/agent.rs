@@ -96,7 +96,7 @@ impl Agent {
 
     /// A cluster whose workers run, and nothing goes on.
     #[track_caller]
-    pub(crate) fn settled(&mut self, name: &str, workers: u64) -> Value {
+    pub(crate) fn wait_until_settled(&mut self, name: &str, workers: u64) -> Value {
         self.wait_until(&format!("{HOSTS}/{name}"), |_, live| {
             let status = &live["status"];
             status["converging"] == false && status["workers"]["running"] == workers
@@ -133,7 +133,7 @@ impl Agent {
     }
 
     /// Waits for the answer to what it was told, or for its end.
-    pub(crate) fn hear(&mut self) {
+    pub(crate) fn wait_for_reply(&mut self) {
         self.answers.read_line(&mut String::new()).unwrap();
     }
 
@@ -339,7 +339,7 @@ fn workers_of_a_scheduler_that_never_answers_end() {
         ["c-worker-0", "c-worker-1"].map(|pod| agent.pid(pod))
     };
     let workers = pids(&mut agent);
-    let live = agent.settled("clusters/c", 0);
+    let live = agent.wait_until_settled("clusters/c", 0);
     let message = live["status"]["message"].as_str().unwrap();
     assert!(message.contains("does not answer on port") && message.contains("within 3 s"), "{live:#}");
     assert_eq!(live["status"]["workers"]["present"], 0, "{live:#}");
@@ -349,7 +349,7 @@ fn workers_of_a_scheduler_that_never_answers_end() {
     let note = fs::read_to_string(agent.folder().join("run/c")).unwrap();
     let converger = serde_json::from_str::<Value>(&note).unwrap()["pid"].to_string();
     assert!(Command::new("kill").args(["-9", &converger]).status().unwrap().success());
-    let live = agent.settled("clusters/c", 0);
+    let live = agent.wait_until_settled("clusters/c", 0);
     let message = live["status"]["message"].as_str().unwrap();
     assert!(message.contains("nobody told it to go on") && message.contains("was interrupted"), "{live:#}");
     assert!(!workers.into_iter().any(is_alive));
@@ -357,7 +357,7 @@ fn workers_of_a_scheduler_that_never_answers_end() {
     let scheduler = agent.pid("c-scheduler").to_string();
     assert!(Command::new("kill").args(["-9", &scheduler]).status().unwrap().success());
     agent.apply(&path, "", &body);
-    agent.settled("clusters/c", 2);
+    agent.wait_until_settled("clusters/c", 2);
     agent.destroy();
     assert_eq!(entries_in(state.path()), Vec::<PathBuf>::new());
 }
@@ -636,7 +636,7 @@ fn workers_join_no_scheduler_of_somebody_else() {
     let mut agent = Agent::start(state.path());
     agent.with_environment(&python);
     agent.apply(&format!("{HOSTS}/clusters/c"), "", &cluster(2, ports));
-    let live = agent.settled("clusters/c", 0);
+    let live = agent.wait_until_settled("clusters/c", 0);
     let status = &live["status"];
     assert_eq!(
         (&status["scheduler"]["running"], &status["scheduler"]["answers"]),
@@ -648,7 +648,7 @@ fn workers_join_no_scheduler_of_somebody_else() {
     stranger.kill().unwrap();
     stranger.wait().unwrap();
     agent.apply(&format!("{HOSTS}/clusters/c"), "&force=true", &cluster(2, ports));
-    agent.settled("clusters/c", 2);
+    agent.wait_until_settled("clusters/c", 2);
     // Its process goes, and another one answers in its place.
     let pid = agent.pid("c-scheduler").to_string();
     assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
@@ -679,10 +679,10 @@ fn processes_of_two_names_never_share_one() {
     let mut agent = Agent::start(state.path());
     agent.with_environment(&pretended(home.path()));
     agent.apply(&format!("{HOSTS}/clusters/c"), "", &cluster(0, crate::real::free_ports::<2>()));
-    agent.settled("clusters/c", 0);
+    agent.wait_until_settled("clusters/c", 0);
     let spec = |of: &str| json!({ "spec": { "cluster": of, "environment": { "name": "main", "digest": "d1" }, "worker": { "replicas": 1 } } });
     assert_eq!(agent.apply(&format!("{HOSTS}/workergroups/c-more"), "", &spec("c")).0, 200);
-    agent.settled("workergroups/c-more", 1);
+    agent.wait_until_settled("workergroups/c-more", 1);
     let pid = agent.pid("c-more-worker-0");
     for (object, body) in [
         ("clusters/c-more", cluster(1, crate::real::free_ports::<2>())),
@@ -977,7 +977,7 @@ fn a_worker_ends_only_when_the_scheduler_retired_it() {
     agent.wait_until(&path, |_, live| live["status"]["workers"]["registered"] == 3);
     fs::write(home.path().join("refuses"), "").unwrap();
     agent.apply(&path, "", &cluster(2, ports));
-    let live = agent.settled("clusters/c", 3);
+    let live = agent.wait_until_settled("clusters/c", 3);
     let said = live["status"]["message"].as_str().unwrap();
     assert!(said.starts_with("c-worker-2: the scheduler did not retire it"), "{said}");
     // It is asked again by the next apply; an error in between is not taken for an answer.
@@ -985,7 +985,7 @@ fn a_worker_ends_only_when_the_scheduler_retired_it() {
     fs::write(home.path().join("busy"), "").unwrap();
     fs::remove_file(home.path().join("requests")).unwrap();
     agent.apply(&path, "", &cluster(2, ports));
-    let live = agent.settled("clusters/c", 2);
+    let live = agent.wait_until_settled("clusters/c", 2);
     assert_eq!(live["status"]["message"], Value::Null);
     assert!(asked(home.path(), "RETIRE")[0].ends_with("RETIRE tcp://c-worker-2"));
     // Others hold what those of a changed group have, while these are started again.
@@ -1010,7 +1010,7 @@ fn one_request_asks_a_scheduler_once() {
     let mut agent = Agent::start(state.path());
     agent.with_environment(&pretended(home.path()));
     agent.apply(&format!("{HOSTS}/clusters/c"), "", &cluster(0, crate::real::free_ports::<2>()));
-    agent.settled("clusters/c", 0);
+    agent.wait_until_settled("clusters/c", 0);
     for name in ["a", "b", "d"] {
         let spec = json!({ "spec": { "cluster": "c", "environment": { "name": "main", "digest": "d1" }, "worker": { "replicas": 0 } } });
         agent.apply(&format!("{HOSTS}/workergroups/c-{name}"), "", &spec);
@@ -1086,7 +1086,7 @@ fn a_disk_without_room_can_be_emptied() {
     let path = format!("{HOSTS}/clusters/c");
     let ports = crate::real::free_ports::<2>();
     agent.apply(&path, "", &cluster(2, ports));
-    agent.settled("clusters/c", 2);
+    agent.wait_until_settled("clusters/c", 2);
     let pids = ["c-scheduler", "c-worker-0", "c-worker-1"].map(|name| agent.pid(name));
     drop(agent);
     // No file can be longer than nothing.
@@ -1117,7 +1117,7 @@ fn a_change_that_cannot_be_completed_says_why() {
     assert!(live["status"]["message"].as_str().unwrap().contains("/scratch/c-scheduler"), "{live:#}");
     fs::remove_file(agent.folder().join("scratch")).unwrap();
     agent.apply(&path, "", &cluster(1, ports));
-    let live = agent.settled("clusters/c", 1);
+    let live = agent.wait_until_settled("clusters/c", 1);
     assert_eq!(live["status"]["message"], Value::Null);
     agent.destroy();
 }
@@ -1169,7 +1169,7 @@ fn what_is_asked_for_again_meanwhile_is_done() {
     fs::remove_file(scratch).unwrap();
     agent.apply(&path, "", &body);
     fs::remove_file(&held).unwrap();
-    let live = agent.settled("clusters/c", 1);
+    let live = agent.wait_until_settled("clusters/c", 1);
     assert_eq!(live["status"]["message"], Value::Null);
     agent.destroy();
 }
@@ -1184,7 +1184,7 @@ fn long_logs_are_cut_and_programs_go_with_their_namespace() {
     let mut agent = Agent::start_with(state.path(), &Setting { faster: &faster, ..Setting::default() });
     agent.with_environment(&pretended(home.path()));
     agent.apply(&format!("{HOSTS}/clusters/c"), "", &cluster(0, crate::real::free_ports::<2>()));
-    agent.settled("clusters/c", 0);
+    agent.wait_until_settled("clusters/c", 0);
     let namespace = "/api/v1/namespaces/n";
     agent.apply(namespace, "", &json!({ "metadata": { "labels": { "l": "x" } } }));
     let pod = json!({

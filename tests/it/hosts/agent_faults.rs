@@ -128,7 +128,7 @@ impl Case {
         self.agent("", "    return stamp(time.time())")
     }
 
-    fn wanted(&self, step: Step) -> Value {
+    fn desired_object(&self, step: Step) -> Value {
         let mut body = cluster(if step == Step::More { 3 } else { 2 }, self.ports);
         if self.tools.is_some() {
             body["spec"]["restart"] = json!("on-boot");
@@ -143,11 +143,11 @@ impl Case {
 
     /// One apply, and what it comes to.
     #[track_caller]
-    fn applied(&self, agent: &mut Agent, step: Step, case: &str) {
+    fn apply_and_check(&self, agent: &mut Agent, step: Step, case: &str) {
         let path = format!("{HOSTS}/environments/main");
         agent.apply(&path, "", &environment(&self.python));
         agent.wait_until(&path, |_, live| live["status"]["phase"] != "Making");
-        let body = self.wanted(step);
+        let body = self.desired_object(step);
         let (status, said) = agent.apply(&format!("{HOSTS}/{CLUSTER}"), "", &body);
         assert_eq!(status, 200, "{case}: {said}");
         // As an apply waits: until nothing goes on, and a scheduler that runs answers.
@@ -201,8 +201,8 @@ impl Case {
     }
 
     /// The processes of an applied cluster, once all of them are the stand-in: one that was just forked is not yet.
-    fn begun(&self, step: Step, case: &str) -> Vec<(u32, String)> {
-        let number = 1 + self.wanted(step)["spec"]["worker"]["replicas"].as_u64().unwrap();
+    fn started_processes(&self, step: Step, case: &str) -> Vec<(u32, String)> {
+        let number = 1 + self.desired_object(step)["spec"]["worker"]["replicas"].as_u64().unwrap();
         let begun = Instant::now();
         loop {
             let found = self.processes();
@@ -258,7 +258,7 @@ impl Case {
             Fault::TwoUsers => {
                 let other = if step == Step::More { Step::Fewer } else { Step::More };
                 let mut beside = self.plain();
-                beside.apply(&format!("{HOSTS}/{CLUSTER}"), "", &self.wanted(other));
+                beside.apply(&format!("{HOSTS}/{CLUSTER}"), "", &self.desired_object(other));
             }
             Fault::PythonGone => {
                 let aside = self.home.path().join("aside");
@@ -291,7 +291,7 @@ impl Case {
         let case = format!("{step:?}, {fault:?} after {moment} ms");
         println!("{case}");
         if step != Step::Create {
-            self.applied(&mut self.plain(), Step::Create, &case);
+            self.apply_and_check(&mut self.plain(), Step::Create, &case);
         }
         let shell = if fault == Fault::FullDisk { "ulimit -f 0" } else { "" };
         let clock = match fault {
@@ -309,7 +309,11 @@ impl Case {
         }
         match step {
             Step::Destroy => agent.tell("DELETE", &path, &Value::Null),
-            _ => agent.tell("PATCH", &format!("{path}?fieldManager=dask-infra%2Fs"), &self.wanted(step)),
+            _ => agent.tell(
+                "PATCH",
+                &format!("{path}?fieldManager=dask-infra%2Fs"),
+                &self.desired_object(step),
+            ),
         }
         std::thread::sleep(Duration::from_millis(moment));
         self.strike(fault, agent, step);
@@ -322,9 +326,9 @@ impl Case {
             std::thread::sleep(Duration::from_millis(50));
         }
         if step != Step::Destroy {
-            self.applied(&mut agent, step, &case);
-            let before = self.begun(step, &case);
-            self.applied(&mut agent, step, &case);
+            self.apply_and_check(&mut agent, step, &case);
+            let before = self.started_processes(step, &case);
+            self.apply_and_check(&mut agent, step, &case);
             assert_eq!(self.processes(), before, "{case}: the second apply did something");
         }
         self.leaves_nothing(agent, CLUSTER, &case);
@@ -335,12 +339,16 @@ impl Case {
         let case = format!("{step:?}, a reboot after {moment} ms");
         println!("{case}");
         let (path, mut agent) = (format!("{HOSTS}/{CLUSTER}"), self.plain());
-        self.applied(&mut agent, Step::Create, &case);
+        self.apply_and_check(&mut agent, Step::Create, &case);
         assert_eq!(self.crontab().lines().count(), 1, "{case}");
         match step {
             Step::Destroy => agent.tell("DELETE", &path, &Value::Null),
             Step::Create => {}
-            _ => agent.tell("PATCH", &format!("{path}?fieldManager=dask-infra%2Fs"), &self.wanted(step)),
+            _ => agent.tell(
+                "PATCH",
+                &format!("{path}?fieldManager=dask-infra%2Fs"),
+                &self.desired_object(step),
+            ),
         }
         std::thread::sleep(Duration::from_millis(moment));
         self.strike(Fault::Reboot, agent, step);
@@ -390,13 +398,17 @@ impl Case {
         let case = format!("{step:?}, {fault:?} at {cut:?}");
         println!("{case}");
         let path = format!("{HOSTS}/{CLUSTER}");
-        self.applied(&mut self.plain(), Step::Create, &case);
+        self.apply_and_check(&mut self.plain(), Step::Create, &case);
         let mut agent = self.cut_off(cut);
         match step {
             Step::Destroy => agent.tell("DELETE", &path, &Value::Null),
-            _ => agent.tell("PATCH", &format!("{path}?fieldManager=dask-infra%2Fs"), &self.wanted(step)),
+            _ => agent.tell(
+                "PATCH",
+                &format!("{path}?fieldManager=dask-infra%2Fs"),
+                &self.desired_object(step),
+            ),
         }
-        agent.hear();
+        agent.wait_for_reply();
         let mut beside = self.plain();
         wait_until(&case, || {
             let (_, live) = beside.get(&path);
@@ -582,7 +594,7 @@ impl Case {
     }
 
     /// Lets the program end.
-    fn enough(&self) {
+    fn end_program(&self) {
         fs::write(self.home.path().join("enough"), "").unwrap();
     }
 
@@ -660,14 +672,14 @@ impl Case {
         let mut agent = self.agent(shell, clock);
         match phase {
             Phase::Destroyed => agent.tell("DELETE", &path, &Value::Null),
-            Phase::Ends => self.enough(),
+            Phase::Ends => self.end_program(),
             Phase::Begins | Phase::Runs => {
                 agent.tell("PATCH", &format!("{path}?fieldManager=dask-infra%2Fs"), &self.job());
             }
         }
         std::thread::sleep(Duration::from_millis(moment));
         self.strike_job(fault, agent);
-        self.enough();
+        self.end_program();
         let mut agent = self.plain();
         if phase != Phase::Destroyed {
             let (status, said) = agent.apply(&path, "", &self.job());

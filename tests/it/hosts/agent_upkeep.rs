@@ -117,7 +117,7 @@ fn only_the_last_logs_are_kept_and_of_long_ones_the_end() {
     agent.with_environment(&pretended(home.path()));
     let (path, ports) = (format!("{HOSTS}/clusters/c"), free_ports::<2>());
     agent.apply(&path, "", &cluster(3, ports));
-    agent.settled("clusters/c", 3);
+    agent.wait_until_settled("clusters/c", 3);
     for name in ["c-worker-0", "c-worker-1", "c-worker-2"] {
         let log = format!("{}\nlast words\n", "x".repeat(500));
         wait_until("it has said something", || {
@@ -126,7 +126,7 @@ fn only_the_last_logs_are_kept_and_of_long_ones_the_end() {
         fs::write(agent.folder().join(format!("logs/{name}.log")), log).unwrap();
     }
     agent.apply(&path, "", &cluster(0, ports));
-    agent.settled("clusters/c", 0);
+    agent.wait_until_settled("clusters/c", 0);
     let ended = agent.get(&format!("{PODS}?previous=true")).1;
     assert_eq!(names(&ended).len(), 2, "{ended:#}");
     let one = names(&ended)[0].to_owned();
@@ -166,7 +166,7 @@ fn a_silent_slurm_holds_up_its_own_clusters_only() {
     let hpc = format!("{HOSTS}/clusters/hpc");
     assert_eq!(agent.apply(&hpc, "", &of_slurm).0, 200);
     agent.apply(&format!("{HOSTS}/clusters/c"), "", &cluster(1, free_ports::<2>()));
-    agent.settled("clusters/c", 1);
+    agent.wait_until_settled("clusters/c", 1);
     agent.wait_until(&hpc, |_, live| live["status"]["converging"] == false);
     fs::write(home.path().join("down"), "").unwrap();
     let asked = || fs::read_to_string(home.path().join("asked")).unwrap().lines().count();
@@ -248,7 +248,7 @@ fn a_secret_is_in_the_variables_of_a_process_and_nowhere_else() {
     body["spec"]["worker"]["workerPort"] = json!("40000:40099");
     body["spec"]["worker"]["nannyPort"] = json!("40100");
     agent.apply(&format!("{HOSTS}/clusters/c"), "", &body);
-    agent.settled("clusters/c", 1);
+    agent.wait_until_settled("clusters/c", 1);
     let process = PathBuf::from(format!("/proc/{}", pid(&agent, "c-worker-0")));
     let environment = fs::read_to_string(process.join("environ")).unwrap();
     assert!(environment.contains("\0HF_TOKEN=canary-1\0"), "{environment}");
@@ -283,7 +283,7 @@ fn a_secret_is_in_the_variables_of_a_process_and_nowhere_else() {
     assert_eq!(agent.ask("DELETE", secret, None).0, 200);
     kill(pid(&agent, "c-worker-0"));
     agent.apply(&format!("{HOSTS}/clusters/c"), "", &body);
-    let live = agent.settled("clusters/c", 0);
+    let live = agent.wait_until_settled("clusters/c", 0);
     let said = live["status"]["message"].as_str().unwrap();
     assert!(said.contains("the value of HF_TOKEN is not on this host"), "{said}");
     agent.delete(&hpc);
@@ -305,10 +305,10 @@ fn a_cluster_ends_when_its_time_is_over() {
     let mut body = cluster(1, free_ports::<2>());
     body["spec"]["idleTimeout"] = json!(1800);
     agent.apply(&path, "", &body);
-    agent.settled("clusters/c", 1);
+    agent.wait_until_settled("clusters/c", 1);
     let group = json!({ "spec": { "cluster": "c", "environment": { "name": "main", "digest": "d1" }, "worker": { "replicas": 1 } } });
     agent.apply(&format!("{HOSTS}/workergroups/c-more"), "", &group);
-    agent.settled("workergroups/c-more", 1);
+    agent.wait_until_settled("workergroups/c-more", 1);
     let scheduler = pid(&agent, "c-scheduler");
     let environment = fs::read_to_string(format!("/proc/{scheduler}/environ")).unwrap();
     assert!(environment.contains("\0DASK_DISTRIBUTED__SCHEDULER__IDLE_TIMEOUT=1800s\0"), "{environment}");
@@ -317,7 +317,7 @@ fn a_cluster_ends_when_its_time_is_over() {
     wait_until("it has ended", || !is_alive(scheduler));
     assert_eq!(agent.get(&path).0, 200);
     agent.apply(&path, "", &body);
-    agent.settled("clusters/c", 1);
+    agent.wait_until_settled("clusters/c", 1);
     let log = agent.folder().join("logs/c-scheduler.log");
     fs::write(log, "distributed.scheduler - INFO - Closing scheduler. Reason: idle-timeout-exceeded\n")
         .unwrap();

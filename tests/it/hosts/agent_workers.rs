@@ -189,7 +189,7 @@ fn no_two_workers_have_one_gpu() {
     let (status, refused) = agent.apply(&more, "", &group(2));
     assert!(status == 422 && refused["message"].as_str().unwrap().contains("beside 2"), "{refused}");
     assert_eq!(agent.apply(&more, "", &group(1)).0, 200);
-    agent.settled("workergroups/c-more", 1);
+    agent.wait_until_settled("workergroups/c-more", 1);
     assert_eq!(gpus_of(&agent, "c-more-worker-0"), json!(["GPU-c"]));
     let scale = json!({ "spec": { "replicas": 3 } });
     assert_eq!(agent.ask("PUT", &format!("{path}/scale"), Some(&scale)).0, 422);

@@ -204,7 +204,7 @@ fn a_whole_life(runtime: &Runtime) {
     here.run_as(&other, &["plan", "--detailed-exitcode"]).expect(0);
     here.run_as(&other, &["destroy", "--auto-approve"]).expect(0);
     assert_eq!(runtime.containers(), Vec::<String>::new());
-    assert_eq!(here.left(), Vec::<String>::new());
+    assert_eq!(here.leftovers(), Vec::<String>::new());
     assert_eq!(fs::read_dir(here.state.path()).unwrap().count(), 0);
     // They are the runtime's, as those that are pulled by hand.
     runtime.says(&["image", "inspect", &new]);

@@ -80,7 +80,7 @@ trait Place {
         serde_json::from_str(&self.run(&["connect", "--json"]).expect(0).out).unwrap()
     }
     /// What is left after it was destroyed.
-    fn left(&mut self) -> Vec<String>;
+    fn leftovers(&mut self) -> Vec<String>;
 }
 
 struct Client {
@@ -148,7 +148,7 @@ fn goes_through(name: &str, place: &mut dyn Place) {
     place.run(&["logs", "train"]).expect(0).says("total 45");
     place.run(&["destroy", "--auto-approve", "--allow", "delete:dask_operator"]).expect(0);
     // At the other end of SSH an agent ends a moment after its command.
-    wait_until(&format!("nothing is left: {name}"), || place.left().is_empty());
+    wait_until(&format!("nothing is left: {name}"), || place.leftovers().is_empty());
     place.run(&["destroy", "--auto-approve"]).expect(0).says("Nothing to destroy");
 }
 
@@ -208,7 +208,7 @@ impl Place for Machine {
         CommandOutput::of(&command.output().unwrap())
     }
 
-    fn left(&mut self) -> Vec<String> {
+    fn leftovers(&mut self) -> Vec<String> {
         let jobs = self.cluster.as_ref().map(Cluster::jobs).unwrap_or_default();
         leftovers(self.state.path()).into_iter().chain(jobs).collect()
     }
@@ -234,7 +234,7 @@ impl Place for Lab {
         Lab::run(self, words)
     }
 
-    fn left(&mut self) -> Vec<String> {
+    fn leftovers(&mut self) -> Vec<String> {
         (0..3).flat_map(|index| leftovers(&self.state(index))).collect()
     }
 }
@@ -281,7 +281,7 @@ impl Place for Kubernetes {
         connected
     }
 
-    fn left(&mut self) -> Vec<String> {
+    fn leftovers(&mut self) -> Vec<String> {
         let paths = [
             "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
             "/apis/apps/v1/deployments",

@@ -57,7 +57,7 @@ fn a_stack_without_file_and_record_takes_over_what_it_left() {
         "nothing was started again"
     );
     here.run_as(&other, &["destroy", "--auto-approve"]).expect(0);
-    assert_eq!(here.left(), Vec::<String>::new());
+    assert_eq!(here.leftovers(), Vec::<String>::new());
     assert_eq!(fs::read_dir(here.state.path()).unwrap().count(), 0);
 }
 

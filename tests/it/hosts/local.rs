@@ -92,7 +92,7 @@ impl LocalUser {
     }
 
     /// Processes with a folder of this test in their arguments or in their environment.
-    pub fn left(&self) -> Vec<String> {
+    pub fn leftovers(&self) -> Vec<String> {
         let here = self.state.path().display().to_string();
         let port = format!(":{}", self.ports[0]);
         let listed = Command::new("ps").args(["-e", "-o", "pid=,args="]).output().unwrap();
@@ -107,7 +107,7 @@ impl LocalUser {
     #[track_caller]
     pub fn is_gone(&self) {
         self.run(&["destroy", "--auto-approve"]).expect(0);
-        assert_eq!(self.left(), Vec::<String>::new());
+        assert_eq!(self.leftovers(), Vec::<String>::new());
     }
 }
 
@@ -474,7 +474,7 @@ fn a_cluster_comes_back_after_a_reboot_if_that_is_asked_for() {
     here.nothing_to_do();
     here.run(&["destroy", "--auto-approve"]).expect(0);
     assert_eq!(fs::read_dir(&units).unwrap().count(), 0);
-    assert_eq!(here.left(), Vec::<String>::new());
+    assert_eq!(here.leftovers(), Vec::<String>::new());
     assert_eq!(fs::read_dir(here.state.path()).unwrap().count(), 0);
 }
 
@@ -493,7 +493,7 @@ fn a_job_runs_to_its_end_and_leaves_its_log() {
     here.nothing_to_do();
     here.run(&["status"]).expect(0).says("Successful");
     here.run(&["logs", "train"]).expect(0).says("sum 45");
-    assert_eq!(here.left().len(), 1, "the worker of the other cluster: {:?}", here.left());
+    assert_eq!(here.leftovers().len(), 1, "the worker of the other cluster: {:?}", here.leftovers());
     // It runs once; again when it is asked for, and when its own text changes.
     let run = ["run", "train", "--auto-approve", "--allow", "replace:dask_job.train"];
     here.run(&run).expect(0).says("sum 45");

@@ -193,7 +193,7 @@ fn a_look_from_before_it_answered_is_no_requeue() {
         "worker": { "replicas": 1, "threads": 1, "slurm": slurm },
     } });
     agent.apply(&format!("{HOSTS}/clusters/c"), "", &body);
-    let live = agent.settled("clusters/c", 1);
+    let live = agent.wait_until_settled("clusters/c", 1);
     assert_eq!(live["status"]["scheduler"]["running"], true, "{live:#}");
     agent.destroy();
 }

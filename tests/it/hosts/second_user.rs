@@ -337,7 +337,7 @@ impl SecondUser {
     }
 
     /// Asserts that all that the second user made is as it was.
-    pub(crate) fn kept_all(&mut self, login: &Login) {
+    pub(crate) fn assert_untouched(&mut self, login: &Login) {
         for (job, mut process) in self.forged.drain(..) {
             let ended = process.try_wait().unwrap();
             let _ = process.kill();

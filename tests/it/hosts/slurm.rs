@@ -200,7 +200,7 @@ fn a_stack_is_up_computes_and_goes() {
     assert_eq!(login.cluster.job("work-large-worker-0"), kept, "its own limit is as it was");
     login.is_gone();
     if let Some(second) = &mut second {
-        second.kept_all(&login);
+        second.assert_untouched(&login);
     }
 }
 

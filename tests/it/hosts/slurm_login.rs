@@ -60,7 +60,7 @@ fn a_scheduler_that_is_a_job_is_reached_through_the_login_node() {
     tunnel.wait().unwrap();
     lab.run(&["destroy", "--auto-approve"]).expect(0);
     wait_until("their nodes have cleaned up", || cluster.jobs().is_empty());
-    assert_eq!(lab.left(0), Vec::<PathBuf>::new());
+    assert_eq!(lab.leftovers(0), Vec::<PathBuf>::new());
 }
 
 #[test]
@@ -95,5 +95,5 @@ fn a_login_node_is_reached_by_ssh() {
     lab.nothing_to_do();
     lab.run(&["destroy", "--auto-approve"]).expect(0);
     wait_until("its node has cleaned up", || cluster.jobs().is_empty());
-    assert_eq!(lab.left(0), Vec::<PathBuf>::new());
+    assert_eq!(lab.leftovers(0), Vec::<PathBuf>::new());
 }

@@ -76,8 +76,8 @@ impl Lab {
             fs::create_dir(lab.state(index)).unwrap();
             lab.serve(index);
         }
-        lab.known(&(0..lab.ports.len()).collect::<Vec<usize>>());
-        lab.configured("id");
+        lab.write_known_hosts(&(0..lab.ports.len()).collect::<Vec<usize>>());
+        lab.write_ssh_config("id");
         let program = lab.at("ssh");
         let text = format!("#!/bin/sh\nexec ssh -F {}/ssh_config \"$@\"\n", lab.folder.path().display());
         fs::write(&program, text).unwrap();
@@ -119,7 +119,7 @@ impl Lab {
     }
 
     /// What of a host is there.
-    pub fn left(&self, index: usize) -> Vec<PathBuf> {
+    pub fn leftovers(&self, index: usize) -> Vec<PathBuf> {
         entries_below(&self.state(index))
     }
 
@@ -128,7 +128,7 @@ impl Lab {
     pub fn is_gone(&self) {
         self.run(&["destroy", "--auto-approve"]).expect(0);
         assert_eq!(
-            (0..self.ports.len()).flat_map(|index| self.left(index)).collect::<Vec<_>>(),
+            (0..self.ports.len()).flat_map(|index| self.leftovers(index)).collect::<Vec<_>>(),
             Vec::<PathBuf>::new()
         );
         // Nor is a copy of certificates.
@@ -169,7 +169,7 @@ impl Lab {
     }
 
     /// The keys of hosts that are known, each by the number of the host that has it.
-    fn known(&self, keys: &[usize]) {
+    fn write_known_hosts(&self, keys: &[usize]) {
         let line = |(index, key): (usize, &usize)| {
             let key = fs::read_to_string(self.at(&format!("host{key}.pub"))).unwrap();
             format!("[127.0.0.1]:{} {key}", self.ports[index])
@@ -178,7 +178,7 @@ impl Lab {
         fs::write(self.at("known_hosts"), text).unwrap();
     }
 
-    fn configured(&self, identity: &str) {
+    fn write_ssh_config(&self, identity: &str) {
         let folder = self.folder.path().display();
         let text = format!(
             "Host *\n  IdentityFile {folder}/{identity}\n  IdentitiesOnly yes\n  UserKnownHostsFile \
@@ -341,14 +341,14 @@ fn what_cannot_be_reached_is_not_called_gone() {
     lab.run_anew(&["plan"]).expect(1).says("n2 cannot be used").says("n3 cannot be");
     lab.serve(2);
     lab.serve(1);
-    lab.known(&[0, 2, 2]);
+    lab.write_known_hosts(&[0, 2, 2]);
     lab.run_anew(&["plan"]).expect(1).says("its host key is not the one that is known").says("ssh-keygen -R");
-    lab.known(&[0]);
+    lab.write_known_hosts(&[0]);
     lab.run_anew(&["plan"]).expect(1).says("its host key is not known");
-    lab.known(&[0, 1, 2]);
-    lab.configured("other");
+    lab.write_known_hosts(&[0, 1, 2]);
+    lab.write_ssh_config("other");
     lab.run_anew(&["plan"]).expect(1).says("Permission denied");
-    lab.configured("id");
+    lab.write_ssh_config("id");
     lab.run_anew(&["plan", "--detailed-exitcode"]).expect(0);
     // Two names of one host are one host.
     let (second, third) = (lab.ports[1].to_string(), lab.ports[2].to_string());
@@ -381,7 +381,7 @@ fn a_host_that_leaves_the_file_is_emptied() {
     lab.serve(2);
     lab.run(&["plan", "--detailed-exitcode"]).expect(2).says("dask_cluster.work");
     lab.run(&["apply", "--auto-approve"]).expect(0);
-    assert_eq!(lab.left(2), Vec::<PathBuf>::new());
+    assert_eq!(lab.leftovers(2), Vec::<PathBuf>::new());
     lab.nothing_to_do();
     lab.run(&["status"]).expect(0).says("3 of 3 workers");
     // It is not visited any more.
@@ -399,13 +399,13 @@ fn a_host_that_leaves_the_file_is_emptied() {
     lab.user.edit("\ngone = [\"n[2-9]\"]", "");
     lab.run_anew(&["plan", "--detailed-exitcode"]).expect(0);
     lab.run_anew(&["destroy", "--auto-approve"]).expect(0);
-    assert_eq!(lab.left(0), Vec::<PathBuf>::new());
+    assert_eq!(lab.leftovers(0), Vec::<PathBuf>::new());
 
     // It comes back after all: the file has it again, and destroys what it has.
     lab.serve(1);
     lab.user.edit("]\n\n[environment", &format!(", {second}]\n\n[environment"));
     lab.run(&["destroy", "--auto-approve"]).expect(0);
-    assert_eq!(lab.left(1), Vec::<PathBuf>::new());
+    assert_eq!(lab.leftovers(1), Vec::<PathBuf>::new());
 }
 
 #[test]

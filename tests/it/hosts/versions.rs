@@ -194,7 +194,7 @@ fn workers_install_packages_when_they_start() {
     here.user.edit("scheduler = {", &format!("scheduler = {{ {env},"));
     let said = here.apply().expect(1).says("`pip_install`").says("pip failed");
     said.says("No matching distribution found for nothing-of-this-name");
-    assert_eq!(here.left().len(), 1, "no worker was started: {:?}", here.left());
+    assert_eq!(here.leftovers().len(), 1, "no worker was started: {:?}", here.leftovers());
     here.user.edit("\"nothing-of-this-name\"", "");
     here.apply().expect(0);
     here.nothing_to_do();
@@ -428,5 +428,5 @@ fn workers_of_slurm_install_packages_or_say_why_not() {
     let written = other.stack();
     assert!(written.contains("pip_install = [\"more-itertools\"]"), "{written}");
     here.run(&["destroy", "--auto-approve"]).expect(0);
-    assert_eq!((here.left(), cluster.jobs()), (Vec::new(), Vec::new()));
+    assert_eq!((here.leftovers(), cluster.jobs()), (Vec::new(), Vec::new()));
 }

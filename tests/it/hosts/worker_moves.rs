@@ -63,7 +63,7 @@ fn the_first_host_does_not_leave_unseen() {
     lab.user.edit("}]\ngone = [\"n1\"]\n", "}]\n");
     lab.run_anew(&["plan", "--detailed-exitcode"]).expect(0);
     lab.run_anew(&["destroy", "--auto-approve"]).expect(0);
-    assert_eq!([lab.left(1), lab.left(2)].concat(), Vec::<PathBuf>::new());
+    assert_eq!([lab.leftovers(1), lab.leftovers(2)].concat(), Vec::<PathBuf>::new());
 
     // It comes back after all.
     lab.serve(0);
@@ -185,7 +185,7 @@ fn groups_alone_lose_nothing() {
         before = after;
     }
     // What its groups brought to a host goes with the last of them.
-    let clusters = lab.left(1).into_iter().filter(|path| path.ends_with("clusters/_/work.json"));
+    let clusters = lab.leftovers(1).into_iter().filter(|path| path.ends_with("clusters/_/work.json"));
     assert_eq!(clusters.collect::<Vec<_>>(), Vec::<PathBuf>::new());
     drop(client);
     lab.is_gone();

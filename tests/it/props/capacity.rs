@@ -152,7 +152,7 @@ impl Case {
     }
 
     /// Judges a step. Returns whether the program died, and whether the file has changed.
-    async fn judged(&self, player: &mut Player, step: &Step, tally: &Tally) -> Result<(bool, bool), String> {
+    async fn judge(&self, player: &mut Player, step: &Step, tally: &Tally) -> Result<(bool, bool), String> {
         let agreed = player.stack.as_ref().unwrap().digest();
         let done = player.step(step).await;
         tally.step(step, &done);
@@ -267,9 +267,9 @@ fn a_stop_leaves_no_request_for_nodes() {
     tally.demand(2, &["stop: done", "start: done"]);
 }
 
-fn begun() -> Player {
+fn started_player() -> Player {
     let scripts = Scripts { no_capacity: true, ..Scripts::default() };
-    Player::on(Harness::with(Options { scripts, ..Options::default() }))
+    Player::with_harness(Harness::with(Options { scripts, ..Options::default() }))
 }
 
 #[test]
@@ -277,17 +277,17 @@ fn an_apply_that_stays_is_killed_and_typed_again() {
     let tally = Tally::default();
     check("when capacity", 2, case().boxed(), |case| {
         paused(async {
-            let (mut calm, mut killed) = (begun(), begun());
+            let (mut calm, mut killed) = (started_player(), started_player());
             for player in [&mut calm, &mut killed] {
                 let done = player.step(&Step::Edit(case.stack(None))).await;
                 if let Some(why) = done.refused {
                     return Err(why);
                 }
             }
-            case.judged(&mut calm, &case.command(None), &tally).await?;
-            let (died, _) = case.judged(&mut killed, &case.command(Some(case.kill)), &tally).await?;
+            case.judge(&mut calm, &case.command(None), &tally).await?;
+            let (died, _) = case.judge(&mut killed, &case.command(Some(case.kill)), &tally).await?;
             if died {
-                case.judged(&mut killed, &case.command(None), &tally).await?;
+                case.judge(&mut killed, &case.command(None), &tally).await?;
                 // Booked nodes expire after ten minutes and go after their seven days, here 34 minutes, and a killed command takes longer.
                 for player in [&mut calm, &mut killed] {
                     player.step(&Step::Wait(Wait { seconds: 2700 })).await;

@@ -129,7 +129,7 @@ fn case() -> impl Strategy<Value = Case> {
     // Two stacks in half of the cases, so that they meet more often.
     let steps = prop::collection::vec(step, 4..10);
     (steps, any::<bool>())
-        .prop_map(|(steps, two)| Case(steps.into_iter().map(|step| step.among(two)).collect()))
+        .prop_map(|(steps, two)| Case(steps.into_iter().map(|step| step.limit_stacks(two)).collect()))
 }
 
 const GKE: &str = "[gke]\nproject = \"demo\"\nlocation = \"us-central1-c\"\n\n";
@@ -145,7 +145,7 @@ type File = BTreeMap<usize, Section>;
 
 impl Step {
     /// The step of one of two stacks, or of three.
-    fn among(self, two: bool) -> Self {
+    fn limit_stacks(self, two: bool) -> Self {
         let of = |stack: usize| if two { stack % 2 } else { stack };
         match self {
             Self::Apply(stack, thing, says) => Self::Apply(of(stack), thing, says),
@@ -226,7 +226,7 @@ impl World {
 
     /// The live things of [`THINGS`], each with its uid and body.
     async fn live(&self) -> LiveThings {
-        let (snapshot, world) = (Snapshot::at(&self.harness.sandbox), self.harness.world(&home()).await);
+        let (snapshot, world) = (Snapshot::read(&self.harness.sandbox), self.harness.world(&home()).await);
         let live = |thing: Thing| {
             let path = path_of(THINGS[thing.0].1, &name_of(thing));
             Some((thing, (Self::uid(&snapshot, thing)?, world.get(&path).cloned().unwrap_or_default())))
@@ -270,7 +270,7 @@ impl World {
     }
 
     /// The keys that `import` writes of a thing. Its file as a whole has nothing to do.
-    async fn imported(&self, thing: Thing) -> Result<Option<String>, String> {
+    async fn imported_keys(&self, thing: Thing) -> Result<Option<String>, String> {
         let (project, location, cluster) = ("demo".to_owned(), "us-central1-c".to_owned(), "c".to_owned());
         let name = ClusterName { project, location, cluster };
         let namespaces = kubernetes::object::gvk("", "v1", "Namespace", "namespaces");
@@ -303,7 +303,7 @@ impl World {
     }
 
     /// Who has a thing after a stack was applied, and whether it goes.
-    fn settle(&mut self, stack: usize, thing: Thing, says: Declaration) -> bool {
+    fn update_holders(&mut self, stack: usize, thing: Thing, says: Declaration) -> bool {
         let (holders, shared) = (self.holders.get_mut(&thing).unwrap(), THINGS[thing.0].3);
         match says {
             Declaration::Mine => {
@@ -322,7 +322,7 @@ impl World {
     }
 
     /// The files after a step; `None` when there is nothing to import.
-    async fn meant(&self, step: Step) -> Result<Option<ExpectedStep>, String> {
+    async fn expected_step(&self, step: Step) -> Result<Option<ExpectedStep>, String> {
         let mut files = self.files.clone();
         let mut said = |stack: usize, thing: usize, edit: &dyn Fn(&mut Section)| {
             edit(files[stack].entry(thing).or_default());
@@ -338,7 +338,7 @@ impl World {
             }
             Step::Import(stack, thing) => {
                 let second = self.files[stack].get(&thing).is_some_and(|section| section.second);
-                let Some(text) = self.imported((thing, second)).await? else { return Ok(None) };
+                let Some(text) = self.imported_keys((thing, second)).await? else { return Ok(None) };
                 said(stack, thing, &|section| {
                     *section = Section {
                         says: Declaration::Theirs,
@@ -354,14 +354,15 @@ impl World {
     }
 
     async fn step(&mut self, step: Step) -> Result<bool, String> {
-        let before = Snapshot::at(&self.harness.sandbox);
-        let Some(ExpectedStep { stack: number, mode, adopts, files }) = self.meant(step).await? else {
+        let before = Snapshot::read(&self.harness.sandbox);
+        let Some(ExpectedStep { stack: number, mode, adopts, files }) = self.expected_step(step).await?
+        else {
             return Ok(false);
         };
         let stack = stack(STACKS[number], &files[number]);
         let section = adopts.map(|thing| header(thing, &files[number][&thing]));
         let done = self.run(&stack, mode, section.as_deref()).await?;
-        let after = Snapshot::at(&self.harness.sandbox);
+        let after = Snapshot::read(&self.harness.sandbox);
         let mut goes = BTreeSet::new();
         if done {
             for (thing, second) in things() {
@@ -373,7 +374,7 @@ impl World {
                     says
                 };
                 let meant = |adopts: usize| adopts == thing && section.is_some();
-                if adopts.is_none_or(meant) && self.settle(number, (thing, second), says) {
+                if adopts.is_none_or(meant) && self.update_holders(number, (thing, second), says) {
                     goes.insert((thing, second));
                 }
             }
@@ -406,14 +407,14 @@ impl World {
             if self.files[stack].values().all(|section| section.says == Declaration::Nothing) {
                 continue;
             }
-            self.quiet(stack, &seen).await.map_err(|why| format!("stack {name}: {why}"))?;
+            self.check_no_changes(stack, &seen).await.map_err(|why| format!("stack {name}: {why}"))?;
         }
         Ok(done)
     }
 
     /// A stack has nothing to do only when all that it wants is there by field, and it has something to do only with what another
     /// stack has touched since. The same holds for what it says of drift.
-    async fn quiet(&self, number: usize, now: &LiveThings) -> Result<(), String> {
+    async fn check_no_changes(&self, number: usize, now: &LiveThings) -> Result<(), String> {
         let (file, then) = (&self.files[number], &self.seen[number]);
         let stack = stack(STACKS[number], file);
         let touched: BTreeSet<Thing> = things().filter(|thing| then.get(thing) != now.get(thing)).collect();
@@ -425,7 +426,7 @@ impl World {
             };
             things().find(|thing| THINGS[thing.0].1 == kind && name_of(*thing) == name)
         };
-        let (plan, drift) = match self.harness.told(&stack).await {
+        let (plan, drift) = match self.harness.plan_and_drift(&stack).await {
             Err(why) if touched.is_empty() => return Err(format!("nobody touched what it has: {why}")),
             Err(_) => return Ok(()),
             Ok(told) => told,
@@ -547,7 +548,7 @@ fn both_ways_to_another_stack_end_with_the_things_gone() {
             for (thing, holders) in &world.holders {
                 assert!(holders.is_empty(), "{}", name_of(*thing));
                 assert_eq!(
-                    World::uid(&Snapshot::at(&world.harness.sandbox), *thing),
+                    World::uid(&Snapshot::read(&world.harness.sandbox), *thing),
                     None,
                     "{}",
                     name_of(*thing)

@@ -456,7 +456,7 @@ impl Harness {
     }
 
     /// The same world for another process, at the same time. Both follow one clock from now on.
-    pub fn beside(&mut self) -> Self {
+    pub fn second_process(&mut self) -> Self {
         let together = Some(self.clock());
         self.together.clone_from(&together);
         Self { together, capacity: self.capacity, ..Self::of(self.sandbox.clone(), self.strict) }
@@ -573,7 +573,7 @@ impl Harness {
     ///
     /// # Errors
     /// The diagnostics of either.
-    pub async fn told(&self, stack: &Stack) -> Result<(Plan, DriftReport), String> {
+    pub async fn plan_and_drift(&self, stack: &Stack) -> Result<(Plan, DriftReport), String> {
         let world = self.world_of(stack).await?;
         let plan = make(stack, Mode::Apply, &Flags::default(), &world, plan::plan)?;
         let inputs = Inputs::of(stack.lowered.clone(), Mode::Apply, &world, &stack.sources);
@@ -601,11 +601,16 @@ impl Harness {
     }
 
     /// What planning again says of a saved plan; why there is no plan otherwise.
-    pub async fn again(&self, stack: &Stack, saved: &Plan) -> Result<Plan, String> {
-        self.again_over(&*Api::of(self, stack), stack, saved).await
+    pub async fn plan_again(&self, stack: &Stack, saved: &Plan) -> Result<Plan, String> {
+        self.plan_again_through(&*Api::of(self, stack), stack, saved).await
     }
 
-    async fn again_over(&self, api: &dyn LiveApi, stack: &Stack, saved: &Plan) -> Result<Plan, String> {
+    async fn plan_again_through(
+        &self,
+        api: &dyn LiveApi,
+        stack: &Stack,
+        saved: &Plan,
+    ) -> Result<Plan, String> {
         let wanted = plan::read_set(&saved.desired, &saved.external, &saved.target, &saved.owner);
         let mut read = live::read(api, &wanted, PARALLEL).await;
         let make = |world: &World| {
@@ -642,7 +647,7 @@ impl Harness {
     }
 
     /// Applies plans at the same time, each as the commands do: under the lock, as it is made again there.
-    pub async fn apply_beside(&self, going: Vec<ApprovedApply<'_>>) -> Vec<ApplyResult> {
+    pub async fn apply_concurrently(&self, going: Vec<ApprovedApply<'_>>) -> Vec<ApplyResult> {
         let clock = self.clock();
         let running = going.into_iter().map(|going| self.run(going, &clock));
         let ended = futures::future::join_all(running).await;
@@ -697,7 +702,7 @@ impl Harness {
             ((|_| Liveness::Unknown) as fn(&str) -> Liveness, jiff::Timestamp::now as fn() -> _);
         let locking = LockOptions { holder, liveness, force: false, now, clock: since_start };
         let lock = Arc::new(Lock::new(Arc::clone(&live), &plan.owner, locking));
-        let under_lock = self.again_over(&*live, stack, plan);
+        let under_lock = self.plan_again_through(&*live, stack, plan);
         let now = match apply::acquire(plan, &*live, &lock, &interrupt, under_lock).await {
             Ok(now) => now,
             Err(AcquireError::Failed(why)) => return Err(NotStarted::Refused(why)),

@@ -153,7 +153,7 @@ async fn new_player(spec: &Spec) -> Player {
     player
 }
 
-async fn begun(spec: &Spec) -> Player {
+async fn started_player(spec: &Spec) -> Player {
     let mut player = new_player(spec).await;
     player.step(&Step::Apply(Command::default())).await;
     player
@@ -299,7 +299,7 @@ fn a_command_that_is_killed_and_typed_again_comes_to_the_same_end() {
         paused(async {
             let (mut calm, mut killed) = match fresh {
                 true => (new_player(spec).await, new_player(spec).await),
-                false => (begun(spec).await, begun(spec).await),
+                false => (started_player(spec).await, started_player(spec).await),
             };
             let (mut spec, mut same) = (spec.clone(), spec.clone());
             let mut stopped = StoppedSections::default();
@@ -354,7 +354,7 @@ fn what_a_second_person_starts_or_stops_meanwhile_stays_so() {
     });
     check("second person", 4, cases.boxed(), |SecondUser { spec, edit, starts }| {
         paused(async {
-            let (mut calm, mut player) = (begun(spec).await, begun(spec).await);
+            let (mut calm, mut player) = (started_player(spec).await, started_player(spec).await);
             let plain = Command::default;
             let mut spec = spec.clone();
             spec.edit(edit);
@@ -521,8 +521,8 @@ impl TwoUsers {
         Ok((step, done))
     }
 
-    async fn begun(&self) -> Player {
-        let mut player = begun(&self.spec).await;
+    async fn started_player(&self) -> Player {
+        let mut player = started_player(&self.spec).await;
         if self.stopped {
             player.step(&Step::Stop(Command::default())).await;
         }
@@ -531,7 +531,7 @@ impl TwoUsers {
 
     /// The first dies, and the second goes on; then both type their commands again.
     async fn over_a_dead_one(&self, tally: &Tally) -> Result<(), String> {
-        let mut player = self.begun().await;
+        let mut player = self.started_player().await;
         self.types(&mut player, &self.first, 0, Some(self.at)).await?;
         let died = player.died;
         for (typed, process) in [(&self.second, 50), (&self.first, 0), (&self.second, 50)] {
@@ -547,8 +547,8 @@ impl TwoUsers {
     }
 
     /// The second is locked out while the first is under way, and comes to the same end when it is typed afterwards.
-    async fn under_a_lock(&self, tally: &Tally) -> Result<(), String> {
-        let (mut calm, mut player) = (self.begun().await, self.begun().await);
+    async fn check_locked_out(&self, tally: &Tally) -> Result<(), String> {
+        let (mut calm, mut player) = (self.started_player().await, self.started_player().await);
         for (typed, process) in [(&self.first, 0), (&self.second, 50)] {
             self.types(&mut calm, typed, process, None).await?;
         }
@@ -603,7 +603,7 @@ const LOCKED_OUT: [&str; 2] = ["locked out before a write", "locked out before i
 #[test]
 fn a_second_person_between_two_writes_is_locked_out() {
     let tally = Tally::default();
-    check("between two writes", 4, two_users(1).boxed(), |case| paused(case.under_a_lock(&tally)));
+    check("between two writes", 4, two_users(1).boxed(), |case| paused(case.check_locked_out(&tally)));
     // Both come within fourteen cases of seed 0, which is what a night tries at least.
     tally.demand_any(4, &LOCKED_OUT);
     if cases::count(4) >= 14 {

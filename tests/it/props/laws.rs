@@ -53,7 +53,7 @@ pub fn deletions_are_named(player: &Player, step: &Step, done: &StepResult) -> R
     let given: Vec<&Approval> = given.collect();
     let covered = DeletedWith::of(&done.before, &named);
     let stack = player.stack.as_ref();
-    for (uid, thing) in done.before.gone(&done.after) {
+    for (uid, thing) in done.before.removed_since(&done.after) {
         let shielded = stack.into_iter().flat_map(protected).find(|resource| is(&resource.identity, thing));
         if let Some(resource) = shielded.filter(|_| !thing.passing) {
             return Err(format!("honesty: {} is protected, and {thing} is gone", resource.address));
@@ -302,7 +302,7 @@ pub async fn everything_is_found(player: &mut Player) -> Result<(), String> {
     if player.stack.is_none() {
         return Ok(());
     }
-    let snapshot = Snapshot::at(&player.harness.sandbox);
+    let snapshot = Snapshot::read(&player.harness.sandbox);
     let ours: Vec<(&Uid, &Thing)> =
         snapshot.of(Maker::Us).filter(|(_, thing)| !is_bookkeeping(thing)).collect();
     if ours.is_empty() {
@@ -378,7 +378,7 @@ pub async fn nothing_left(player: &mut Player) -> Result<(), String> {
         }
     }
     let stack = player.unprotected();
-    let snapshot = Snapshot::at(&player.harness.sandbox);
+    let snapshot = Snapshot::read(&player.harness.sandbox);
     let handed = |thing: &Thing| stack.is_handed_over(|identity| is(identity, thing));
     let others = snapshot
         .things

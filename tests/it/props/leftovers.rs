@@ -152,7 +152,7 @@ fn what_others_unmark_goes_with_a_destroy() {
                 let daskclusters = snapshot.things.values().filter(|thing| thing.kind == "DaskCluster");
                 daskclusters.map(ToString::to_string).collect::<Vec<_>>()
             };
-            let before = ours(&Snapshot::at(&player.harness.sandbox));
+            let before = ours(&Snapshot::read(&player.harness.sandbox));
             player.stack = Some(player.unprotected());
             let step = Step::Destroy(Command::default());
             let done = player.step(&step).await;

@@ -117,7 +117,7 @@ impl Case {
     }
 
     async fn holds(&self, tally: &Tally) -> Result<(), String> {
-        let mut player = Player::on(Harness::at_scale(self.scale(), self.options()));
+        let mut player = Player::with_harness(Harness::at_scale(self.scale(), self.options()));
         let step = Step::Apply(Command::default());
         for edit in [self.without_work(), self.file()] {
             if let Some(why) = player.step(&step).await.refused.filter(|_| player.stack.is_some()) {

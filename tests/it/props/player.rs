@@ -102,11 +102,11 @@ const ASLEEP: u64 = 15;
 impl Player {
     /// Nothing is there yet.
     pub fn new() -> Self {
-        Self::on(Harness::empty())
+        Self::with_harness(Harness::empty())
     }
 
     /// At a world.
-    pub fn on(harness: Harness) -> Self {
+    pub fn with_harness(harness: Harness) -> Self {
         let (harness, folder) = (Harness { strict: true, ..harness }, tempfile::tempdir().unwrap());
         Self {
             harness,
@@ -145,7 +145,7 @@ impl Player {
 
     /// Does one step.
     pub async fn step(&mut self, step: &Step) -> StepResult {
-        let before = Snapshot::at(&self.harness.sandbox);
+        let before = Snapshot::read(&self.harness.sandbox);
         let mut done = match step {
             Step::Edit(edit) => self.edit(edit),
             Step::Wait(Wait { seconds }) => {
@@ -154,7 +154,7 @@ impl Player {
                 }
                 StepResult::nothing()
             }
-            Step::Others(request) => self.others(request).await,
+            Step::Others(request) => self.external_request(request).await,
             Step::Apply(command) => self.command(Mode::Apply, StopRequest::Leave, command).await,
             Step::Destroy(command) => self.command(Mode::Destroy, StopRequest::Leave, command).await,
             Step::Stop(command) => {
@@ -169,7 +169,7 @@ impl Player {
             Step::WhenCapacity(command) => Box::pin(self.when_capacity(command)).await,
             Step::CronRun(run) => self.run_cron_jobs(run).await,
         };
-        (done.before, done.after) = (before, Snapshot::at(&self.harness.sandbox));
+        (done.before, done.after) = (before, Snapshot::read(&self.harness.sandbox));
         if let Step::Apply(command) = step {
             self.note_hand_over(command, &done);
         }
@@ -223,7 +223,7 @@ impl Player {
         }
     }
 
-    async fn others(&mut self, Others { method, path, body }: &Others) -> StepResult {
+    async fn external_request(&mut self, Others { method, path, body }: &Others) -> StepResult {
         let body: Value = serde_json::from_str(body).unwrap_or_default();
         if path.starts_with("/v1/") {
             let done = self.harness.try_gke(method, path, &body);
@@ -280,7 +280,7 @@ impl Player {
             Ok(plan) => {
                 let mut others = Vec::new();
                 if let Some(edit) = meanwhile {
-                    others = self.meanwhile(edit, command.process).await;
+                    others = self.apply_other_edit(edit, command.process).await;
                 }
                 for step in &command.during {
                     let held = self.stack.replace(stack);
@@ -290,7 +290,7 @@ impl Player {
                         second.plan.filter(|_| second.summary.is_some()).map(|plan| (plan, second.given)),
                     );
                 }
-                let mut done = self.agreed(&stack, plan, command).await;
+                let mut done = self.apply_approved(&stack, plan, command).await;
                 done.others.extend(others);
                 done
             }
@@ -300,11 +300,11 @@ impl Player {
     }
 
     /// Another process applies another file.
-    async fn meanwhile(&self, edit: &Edit, process: u32) -> Vec<(Plan, Vec<Approval>)> {
+    async fn apply_other_edit(&self, edit: &Edit, process: u32) -> Vec<(Plan, Vec<Approval>)> {
         let Some((stack, plan, given)) = self.of_others(edit).await else { return Vec::new() };
         let process = Process::Number(process + 100);
         let going = ApprovedApply { process, stack: &stack, plan, moment: None };
-        let ended = self.harness.apply_beside(vec![going]).await;
+        let ended = self.harness.apply_concurrently(vec![going]).await;
         ended.into_iter().filter_map(|ended| Some((ended.plan?, given.clone()))).collect()
     }
 
@@ -318,7 +318,7 @@ impl Player {
     }
 
     /// Applies a plan as far as it is agreed to.
-    async fn agreed(&mut self, stack: &Stack, mut plan: Plan, command: &Command) -> StepResult {
+    async fn apply_approved(&mut self, stack: &Stack, mut plan: Plan, command: &Command) -> StepResult {
         let Command { approval, kill, process, within, beside, .. } = command;
         let process = process + self.process;
         let missing = plan.missing_approvals(&[]);
@@ -358,8 +358,8 @@ impl Player {
             let process = Process::Number(process + 200);
             ApprovedApply { process, stack, plan: plan.clone(), moment: None }
         });
-        let other = within.as_ref().map(|within| (self.second(), within));
-        let applies = self.harness.apply_beside(std::iter::once(going).chain(second).collect());
+        let other = within.as_ref().map(|within| (self.second_person(), within));
+        let applies = self.harness.apply_concurrently(std::iter::once(going).chain(second).collect());
         let over = tokio::sync::Notify::new();
         let applies = async {
             let ended = applies.await;
@@ -370,7 +370,7 @@ impl Player {
             let Some((second, within)) = other else { return Vec::new() };
             tokio::select! {
                 biased;
-                () = gate.reached.notified() => at(&gate, second, within).await,
+                () = gate.reached.notified() => run_at_gate(&gate, second, within).await,
                 () = over.notified() => Vec::new(),
             }
         };
@@ -401,8 +401,9 @@ impl Player {
     }
 
     /// A second person with the same file, in a folder of their own.
-    fn second(&mut self) -> Self {
-        let mut second = Self { process: self.process + 50, ..Self::on(self.harness.beside()) };
+    fn second_person(&mut self) -> Self {
+        let mut second =
+            Self { process: self.process + 50, ..Self::with_harness(self.harness.second_process()) };
         let edited = second.edit(&self.file);
         assert_eq!(edited.refused, None);
         second
@@ -461,7 +462,8 @@ impl Player {
             Err(why) => StepResult::refused(why),
             Ok(plan) => {
                 let within = within.clone();
-                self.agreed(&stack, plan, &Command { kill: *kill, within, ..Command::default() }).await
+                self.apply_approved(&stack, plan, &Command { kill: *kill, within, ..Command::default() })
+                    .await
             }
         };
         self.stack = Some(stack);
@@ -500,7 +502,7 @@ impl Player {
             return StepResult::refused(problem.message.clone());
         }
         adopt::without_waits(&mut plan);
-        let done = self.agreed(&stack, plan, &Command { kill: *kill, ..Command::default() }).await;
+        let done = self.apply_approved(&stack, plan, &Command { kill: *kill, ..Command::default() }).await;
         if done.is_whole() || done.plan.as_ref().is_some_and(Plan::is_empty) {
             (self.stack, self.file) = (Some(stack), edit);
         }
@@ -531,7 +533,7 @@ impl StepResult {
 }
 
 /// Returns what came of what a second person types while the first is at a gate, and opens it.
-async fn at(gate: &Gate, mut second: Player, within: &Within) -> Vec<StepResult> {
+async fn run_at_gate(gate: &Gate, mut second: Player, within: &Within) -> Vec<StepResult> {
     let mut done = Vec::new();
     for step in &within.steps {
         done.push(Box::pin(second.step(step)).await);

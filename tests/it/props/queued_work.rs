@@ -99,7 +99,7 @@ impl Event {
 }
 
 impl QueuedWork {
-    fn happens(&mut self, event: Event) {
+    fn apply_event(&mut self, event: Event) {
         match event {
             Event::Image(which) => self.images[which] += 1,
             Event::Workers(which, number) => self.workers[which] = number,
@@ -182,7 +182,7 @@ fn script() -> impl Strategy<Value = Script> {
         steps.extend(others.into_iter().map(Step::Others));
         for (edits, commands) in rounds {
             if !edits.is_empty() {
-                edits.into_iter().for_each(|event| works.happens(event));
+                edits.into_iter().for_each(|event| works.apply_event(event));
                 steps.push(Step::Edit(works.render()));
                 steps.push(Step::Apply(Command::default()));
             }
@@ -228,7 +228,7 @@ fn a_queue_that_kueue_calls_inactive_was_never_ready() {
 
 fn inactive_queue(scale: Scale) {
     paused(async {
-        let mut player = Player::on(Harness::at_scale(scale, Options::default()));
+        let mut player = Player::with_harness(Harness::at_scale(scale, Options::default()));
         let mut edit = QueuedWork { workers: [1, 1], ..QueuedWork::default() }.render();
         let (head, _) = edit.stack.split_once("\n[dask_cluster.one]").unwrap();
         edit.stack = format!("{head}\n[manifest.q]\nfile = \"q.yaml\"\n");

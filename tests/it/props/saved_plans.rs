@@ -116,7 +116,7 @@ fn a_saved_plan_is_stale_if_and_only_if_a_fresh_one_differs() {
             }
             let stack = player.stack.take().unwrap();
             let fresh = player.harness.plan_with(&stack, mode, &flags).await;
-            let again = player.harness.again(&stack, &saved).await;
+            let again = player.harness.plan_again(&stack, &saved).await;
             let (fresh, again) = match (fresh, again) {
                 (Ok(fresh), Ok(again)) => (fresh, again),
                 (Err(_), Err(_)) => {

@@ -67,7 +67,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    pub fn at(sandbox: &Sandbox) -> Self {
+    pub fn read(sandbox: &Sandbox) -> Self {
         let mut things = BTreeMap::new();
         let deleted = deleted_pools(sandbox);
         for cluster in get(sandbox, "clusters")["clusters"].as_array().into_iter().flatten() {
@@ -91,7 +91,7 @@ impl Snapshot {
     }
 
     /// What was here and is not in a later look.
-    pub fn gone<'a>(&'a self, later: &'a Self) -> impl Iterator<Item = (&'a Uid, &'a Thing)> {
+    pub fn removed_since<'a>(&'a self, later: &'a Self) -> impl Iterator<Item = (&'a Uid, &'a Thing)> {
         self.things.iter().filter(|(uid, _)| !later.things.contains_key(*uid))
     }
 

@@ -91,7 +91,7 @@ fn script() -> impl Strategy<Value = Script> {
 fn stays_the_same(player: &Player, done: &StepResult) -> Result<(), String> {
     let wanted = player.file.files.get("app.yaml").map(String::as_str).unwrap_or_default();
     let asked = |name: &str| wanted.contains(&format!("\"name\":\"{name}\""));
-    let mut gone = done.before.gone(&done.after);
+    let mut gone = done.before.removed_since(&done.after);
     match gone.find(|(_, thing)| thing.kind == "Queue" && asked(&thing.name)) {
         None => Ok(()),
         Some((_, thing)) => Err(format!("{thing} is still wanted and went")),

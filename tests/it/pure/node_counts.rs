@@ -133,7 +133,7 @@ impl Gke {
     }
 
     /// Gives the pool other zones; a new one begins with so many nodes.
-    fn moved(&mut self, zones: &Value, newcomers: Option<u64>) {
+    fn move_zones(&mut self, zones: &Value, newcomers: Option<u64>) {
         let zones: Vec<String> = serde_json::from_value(zones.clone()).unwrap_or_default();
         // Seen on nodePools.update: an empty list changes nothing.
         let Some(pool) = self.pool.as_mut().filter(|_| !zones.is_empty()) else { return };
@@ -142,7 +142,7 @@ impl Gke {
             zones.into_iter().map(|zone| (zone.clone(), pool.get(&zone).copied().unwrap_or(each))).collect();
     }
 
-    fn does(&mut self, call: &Call, newcomers: u64) {
+    fn perform(&mut self, call: &Call, newcomers: u64) {
         let body = &call.body.as_ref().map(JsonText::value).unwrap_or_default();
         let path = call.path.as_str();
         match call.method {
@@ -150,11 +150,11 @@ impl Gke {
                 let zones = &body["update"]["desiredLocations"];
                 if zones.as_array().is_some_and(|zones| !zones.is_empty()) {
                     self.cluster = serde_json::from_value(zones.clone()).unwrap();
-                    self.moved(zones, None);
+                    self.move_zones(zones, None);
                 }
             }
             Method::Put if path.ends_with("/nodePools/gpu") => {
-                self.moved(&body["locations"], Some(newcomers));
+                self.move_zones(&body["locations"], Some(newcomers));
             }
             Method::Post if path.ends_with(":setSize") => {
                 let each = body["nodeCount"].as_u64().unwrap_or_default();
@@ -291,7 +291,7 @@ fn holds(case: &Case) -> Result<(), String> {
         }
     };
     for call in in_order(&plan) {
-        gke.does(call, case.newcomers);
+        gke.perform(call, case.newcomers);
     }
     let shown: Vec<String> =
         in_order(&plan).iter().map(|call| format!("{} {}", call.path, json!(call.body))).collect();

@@ -177,7 +177,7 @@ struct Model {
 }
 
 impl Model {
-    fn used(&self) -> [u32; GPUS.len()] {
+    fn gpus_used(&self) -> [u32; GPUS.len()] {
         self.world.pools.iter().fold([0; GPUS.len()], |sum, (name, pool)| {
             let own = gpus(pool, self.world.sizes[name]);
             std::array::from_fn(|sort| sum[sort] + own[sort])
@@ -185,7 +185,7 @@ impl Model {
     }
 
     /// Does a change, or says that there are not GPUs enough. What a replace deletes is gone all the same.
-    fn does(&mut self, change: &Change) -> bool {
+    fn perform(&mut self, change: &Change) -> bool {
         match &change.identity {
             Identity::Cluster(_) => {}
             Identity::NodePool { pool, .. } => {
@@ -197,7 +197,7 @@ impl Model {
                     let before = (self.world.pools.remove(pool), self.world.sizes.get(pool).copied());
                     let nodes = self.wish.sizes[pool];
                     let more = gpus(&self.wish.pools[pool], nodes);
-                    let used = self.used();
+                    let used = self.gpus_used();
                     if (0..GPUS.len()).any(|sort| more[sort] > 0 && used[sort] + more[sort] > self.most[sort])
                     {
                         if let (Some(live), Some(nodes)) = before {
@@ -262,7 +262,7 @@ pub fn run(plan: &Plan, mut does: impl FnMut(usize) -> bool) -> RunResult {
 }
 
 fn apply_with_failures(plan: &Plan, model: &mut Model, failing: &BTreeSet<usize>) -> RunResult {
-    let ended = run(plan, |place| !failing.contains(&place) && model.does(&plan.changes[place]));
+    let ended = run(plan, |place| !failing.contains(&place) && model.perform(&plan.changes[place]));
     // What an apply writes down of what it did.
     let inventory = model.wish.record.as_ref().unwrap().inventory.clone();
     let record = model.world.record.as_mut().unwrap();

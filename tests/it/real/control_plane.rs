@@ -204,7 +204,7 @@ impl ControlPlane {
         assert_eq!(status, 200, "{said}");
         start_kwok(&mut self.processes, &self.access, self.kubelet_port, check, forwards);
         if let Some(proxy) = &self.proxy {
-            proxy.lead(forwards);
+            proxy.set_forwards(forwards);
         }
         kwok_listens(&mut self.processes, self.kubelet_port, Instant::now()).await.unwrap();
     }

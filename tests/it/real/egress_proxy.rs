@@ -47,7 +47,7 @@ impl EgressProxy {
     }
 
     /// Where the ports of pods lead from now on.
-    pub fn lead(&self, forwards: &[Forward]) {
+    pub fn set_forwards(&self, forwards: &[Forward]) {
         *self.forwards.lock().unwrap() = forwards.to_vec();
     }
 }

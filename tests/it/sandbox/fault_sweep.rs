@@ -220,7 +220,7 @@ fn paused<T>(future: impl Future<Output = T>) -> T {
 impl Scenario {
     /// The plan to be disturbed, every case (what a quiet run asks, times what can go wrong), and the world
     /// that a quiet run leaves.
-    async fn quiet(&self) -> UndisturbedRun {
+    async fn run_undisturbed(&self) -> UndisturbedRun {
         let Self { stack, mode, .. } = self;
         let harness = self.base.copy();
         let first = with_all_approvals(harness.plan(stack, *mode).await.unwrap());
@@ -253,7 +253,7 @@ impl Scenario {
         let Self { stack, .. } = self;
         let harness = self.base.copy();
         let plan = &quiet.plan;
-        let theirs = self.theirs(&harness).await;
+        let theirs = self.foreign_objects(&harness).await;
         let going = ApprovedApply { process: FIRST, stack, plan: plan.clone(), moment: case.moment() };
         let first = harness.apply_one(going, case.rules()).await;
         let undisturbed = match &first {
@@ -268,7 +268,7 @@ impl Scenario {
         if case.dies() && undisturbed.is_some() {
             return Err("the request was never made, and the program did not die".into());
         }
-        let (again, approvals) = self.again(&harness, plan).await?;
+        let (again, approvals) = self.run_again(&harness, plan).await?;
         if undisturbed == Some(true) && again && case.fault != Fault::Late {
             return Err("all was done, and the next plan was not empty".into());
         }
@@ -276,7 +276,7 @@ impl Scenario {
         if let Some(difference) = difference(&quiet.world, &world) {
             return Err(difference);
         }
-        for (before, now) in theirs.iter().zip(self.theirs(&harness).await) {
+        for (before, now) in theirs.iter().zip(self.foreign_objects(&harness).await) {
             if *before != now {
                 let place = first_difference(before, &now, String::new());
                 return Err(format!("what others made was touched: {place}"));
@@ -292,7 +292,7 @@ impl Scenario {
 
     /// Plans and applies without any fault: whether there was anything to do, and whether that took a
     /// approval that the first run did not need.
-    async fn again(&self, harness: &Harness, first: &Plan) -> Result<(bool, bool), String> {
+    async fn run_again(&self, harness: &Harness, first: &Plan) -> Result<(bool, bool), String> {
         let Self { stack, mode, .. } = self;
         let plan = harness.plan(stack, *mode).await.map_err(|why| format!("no second plan: {why}"))?;
         let more = plan.missing_approvals(&first.approved);
@@ -319,7 +319,7 @@ impl Scenario {
     }
 
     /// What others made, as it is.
-    async fn theirs(&self, harness: &Harness) -> Vec<Value> {
+    async fn foreign_objects(&self, harness: &Harness) -> Vec<Value> {
         let mut found = Vec::new();
         let cluster = "/v1/projects/demo/locations/us-central1-c/clusters/theirs";
         found.push(harness.gke("GET", cluster, &Value::Null));
@@ -457,7 +457,7 @@ fn run_case(scenario: &Scenario, case: &Case, quiet: &UndisturbedRun) -> Result<
 }
 
 fn sweep(scenario: &Scenario) {
-    let quiet = paused(scenario.quiet());
+    let quiet = paused(scenario.run_undisturbed());
     let whole = quiet.cases.len();
     let cases = sample(quiet.cases.clone());
     let began = std::time::Instant::now();

@@ -87,7 +87,7 @@ struct Night {
 
 impl Night {
     /// There are machines in one zone for four hours, nine hours after somebody has asked for some.
-    fn before(stack: &str) -> Self {
+    fn new(stack: &str) -> Self {
         let rule = Capacity {
             zone: Some("us-central1-b".to_owned()),
             nodes: Some(2),
@@ -160,7 +160,7 @@ impl Night {
 #[test]
 fn killed_at_any_step_it_goes_on_from_another_folder() {
     for step in ["cluster: creating", "cluster: created", "node_pool.a100: created", "accepted"] {
-        let night = Night::before(JOB);
+        let night = Night::new(JOB);
         let first = night.user();
         let mut apply = RunningCommand::start(&first, &["apply", "--auto-approve"]);
         if step == "accepted" {
@@ -196,7 +196,7 @@ fn killed_at_any_step_it_goes_on_from_another_folder() {
 
 #[test]
 fn what_is_cancelled_elsewhere_does_not_come() {
-    let night = Night::before(JOB);
+    let night = Night::new(JOB);
     night.user().run(&WAITS).expect(7);
     night.user().run(&["destroy", "--auto-approve", "--target", "provisioning_request.train"]).expect(0);
     assert_eq!((night.names(REQUESTS), night.names(TEMPLATES)), (Vec::new(), Vec::new()));
@@ -212,7 +212,7 @@ fn what_is_cancelled_elsewhere_does_not_come() {
 
 #[test]
 fn a_request_that_expires_while_nobody_looks_costs_ten_minutes() {
-    let night = Night::before(JOB);
+    let night = Night::new(JOB);
     night.user().run(&WAITS).expect(7);
     let request = night.uid(&format!("{REQUESTS}/train"));
     night.pass(9.0);
@@ -244,7 +244,7 @@ fn a_request_that_expires_while_nobody_looks_costs_ten_minutes() {
 
 #[test]
 fn capacity_comes_at_three_in_the_morning_and_goes_after_its_days() {
-    let night = Night::before(DASK);
+    let night = Night::new(DASK);
     let user = night.user();
     user.run(&WAITS).expect(7).says("dask_cluster.d waits for provisioning_request.gpus");
     for _ in 0..6 {

@@ -53,7 +53,7 @@ impl World {
         let (at_google, at_cluster) = (RequestLog::default(), RequestLog::default());
         let of_cluster = Authority::new();
         let api = with_authority(sandbox.gke_router(), &of_cluster.pem);
-        proxy.leads(GOOGLE, &google, log_requests(api, &at_google));
+        proxy.serve_hosts(GOOGLE, &google, log_requests(api, &at_google));
         let clusters = sandbox.clone();
         let inside = Router::new().fallback(any(move |request: axum::extract::Request| {
             let cluster = clusters.clusters().pop().unwrap();
@@ -64,7 +64,7 @@ impl World {
         // The sandbox's first address.
         let addresses: Vec<String> = (0..8).map(|number| format!("203.0.113.{number}:443")).collect();
         let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
-        proxy.leads(&addresses, &of_cluster, inside);
+        proxy.serve_hosts(&addresses, &of_cluster, inside);
         let running = sandbox.clone();
         proxy.spawn(async move { running.run(std::future::pending()).await.unwrap() });
         let folder = tempfile::tempdir().unwrap();
@@ -92,7 +92,7 @@ impl World {
             let router = clusters.kubernetes_router(&cluster);
             async move { router.oneshot(request).await.unwrap() }
         }));
-        self.proxy.leads(&[name], authority, log_requests(inside, &self.at_cluster));
+        self.proxy.serve_hosts(&[name], authority, log_requests(inside, &self.at_cluster));
     }
 
     /// The program as somebody with a key runs it behind the proxy.
@@ -471,7 +471,7 @@ fn empty_cluster(proxy: &Proxy, authority: &Authority) {
             "message": "not found" }),
         )
     };
-    proxy.leads(&["kube.test:6443"], authority, Router::new().fallback(any(answer)));
+    proxy.serve_hosts(&["kube.test:6443"], authority, Router::new().fallback(any(answer)));
 }
 
 #[test]

@@ -192,16 +192,16 @@ async fn a_pool_that_has_recovered_is_not_made_anew() {
         plan.changes.iter().find(|change| change.address.as_str() == "node_pool.gpu").unwrap().action
     };
     assert_eq!(gpu(&saved), Action::Replace);
-    let now = harness.again(&stack, &saved).await.unwrap();
+    let now = harness.plan_again(&stack, &saved).await.unwrap();
     assert_eq!(gpu(&now), Action::Keep);
     assert_eq!(plan::file::stale_changes(&saved, &now), ["node_pool.gpu: planned: replaced; now: kept"]);
 
     // Asked for is asked for, whatever its status.
     let mut asked = harness.plan(&stack, Mode::Apply).await.unwrap();
     asked.replace = vec![model::address::Address::new("node_pool.gpu")];
-    let asked = harness.again(&stack, &asked).await.unwrap();
+    let asked = harness.plan_again(&stack, &asked).await.unwrap();
     assert_eq!(gpu(&asked), Action::Replace);
-    let now = harness.again(&stack, &asked).await.unwrap();
+    let now = harness.plan_again(&stack, &asked).await.unwrap();
     assert_eq!(plan::file::stale_changes(&asked, &now), Vec::<String>::new());
 }
 
@@ -220,7 +220,7 @@ async fn a_pool_of_the_same_name_is_another_one() {
     {
         let mut saved = harness.plan(stack, Mode::Apply).await.unwrap();
         saved.replace = replace.map(model::address::Address::new).into_iter().collect();
-        let saved = harness.again(stack, &saved).await.unwrap();
+        let saved = harness.plan_again(stack, &saved).await.unwrap();
         let pool = |plan: &Plan| {
             plan.changes.iter().find(|change| change.address.as_str() == "node_pool.p").unwrap().action
         };

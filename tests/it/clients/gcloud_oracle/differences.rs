@@ -67,7 +67,7 @@ impl KnownDifferences {
         for class in &self.class {
             let Some(instead) = &class.instead else { continue };
             let found: Vec<Request> =
-                requests.iter_mut().filter_map(|request| instead.taken(request)).collect();
+                requests.iter_mut().filter_map(|request| instead.take_field(request)).collect();
             if !found.is_empty() {
                 classes.push(class.name.as_str());
                 requests.retain(|request| request.body["update"] != json!({}));
@@ -88,7 +88,7 @@ impl KnownDifferences {
 
 impl Replacement {
     /// Takes the field out of a request of gcloud's; our request for it.
-    fn taken(&self, request: &mut Request) -> Option<Request> {
+    fn take_field(&self, request: &mut Request) -> Option<Request> {
         let (method, path, field) = words(&self.gcloud);
         if request.method != method || request.path != path {
             return None;
@@ -135,7 +135,7 @@ struct PlaceRequests {
 }
 
 /// Where what we send for an intent is not what they send, whose name is `who`.
-pub fn between(intent: &str, ours: &[Request], theirs: &[Request], who: &str) -> Vec<Difference> {
+pub fn differences_between(intent: &str, ours: &[Request], theirs: &[Request], who: &str) -> Vec<Difference> {
     let (ours, theirs) = (by_place(ours), by_place(theirs));
     let nothing = PlaceRequests::default();
     let targets: BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();

@@ -50,11 +50,12 @@ fn terraforms_provider_sends_the_same_for_the_same_configuration() {
         match made {
             Ok((before, plan)) => {
                 let ours = writes(plan, before.as_ref());
-                let found = differences::between(&intent.name, &ours, &[sent(intent)], "terraform");
+                let found =
+                    differences::differences_between(&intent.name, &ours, &[sent(intent)], "terraform");
                 tally.add(&intent.name, &known, &found, &[]);
             }
             Err(why) => tally.wrong.push(format!("{}: {why}", intent.name)),
         }
     }
-    tally.concludes(chosen.len(), &known, "terraform-differences.toml", word.is_empty());
+    tally.conclude(chosen.len(), &known, "terraform-differences.toml", word.is_empty());
 }

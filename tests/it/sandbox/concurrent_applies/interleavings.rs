@@ -302,7 +302,7 @@ fn serial(start: &Store, order: &[(u32, &Job)]) -> World {
             alone(&store, *pid, job).await;
         }
 
-        store.lock().unwrap().ours()
+        store.lock().unwrap().stack_objects()
     })
 }
 
@@ -310,7 +310,7 @@ fn serial(start: &Store, order: &[(u32, &Job)]) -> World {
 async fn holds(jobs: &[Job; 2], serials: &[World], ran: &RunResult) -> Vec<String> {
     let RunResult { board, ended, .. } = ran;
     let mut wrong = board.wrong.lock().unwrap().clone();
-    let ours = board.store.lock().unwrap().ours();
+    let ours = board.store.lock().unwrap().stack_objects();
     let plain = DirectApi(Arc::clone(&board.store));
     let place = model::record::Record::object("s");
     let found = record::fetch(&plain, &place, live::retry::RetryPolicy::Read).await.unwrap();
@@ -338,7 +338,7 @@ async fn holds(jobs: &[Job; 2], serials: &[World], ran: &RunResult) -> Vec<Strin
     let wrote = *board.wrote.lock().unwrap();
     let quiet = [0, 1].iter().all(|who| match &ended[*who] {
         None => false,
-        Some(ended) => ended.is_done() || !ended.began(),
+        Some(ended) => ended.is_done() || !ended.has_begun(),
     });
     if quiet && !serials.contains(&ours) {
         wrong.push(format!("no order of the two leaves {ours:?}; {wrote:?} wrote"));
@@ -353,7 +353,7 @@ async fn holds(jobs: &[Job; 2], serials: &[World], ran: &RunResult) -> Vec<Strin
         }
     }
     let store = board.store.lock().unwrap();
-    for path in store.marked() {
+    for path in store.marked_objects() {
         wrong.push(format!("{path} is left after a destroy"));
     }
     wrong
@@ -429,7 +429,7 @@ fn what_others_put_beside_the_record_outlives_it() {
         assert!(alone(&store, 1, &Job::destroy(&[("a", "1")])).await.is_done());
         let store = store.lock().unwrap();
         assert!(store.at(token).is_some() && store.at(RECORD).is_none());
-        assert!(store.ours().is_empty());
+        assert!(store.stack_objects().is_empty());
     });
 }
 
@@ -455,12 +455,12 @@ fn a_record_that_cannot_be_used_is_told_with_its_cure_before_anything_is_done() 
         broken.put(other, json!({ "metadata": { "name": "dask-infra-other" } }));
         let store = Arc::new(Mutex::new(broken));
         for job in [Job::apply(&[("a", "2")]), Job::destroy(&stack)] {
-            let before = store.lock().unwrap().ours();
+            let before = store.lock().unwrap().stack_objects();
             let ApplyEnd::Refused(why) = paused(alone(&store, 1, &job)) else { panic!("{says}: it goes on") };
             // Lines are broken where they are full.
             let why = why.replace("  |", " ").split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(why.contains(says) && why.contains("delete configmap dask-infra-s"), "{why}");
-            assert_eq!(store.lock().unwrap().ours(), before);
+            assert_eq!(store.lock().unwrap().stack_objects(), before);
         }
         // The cure.
         let request = Request {
@@ -472,6 +472,6 @@ fn a_record_that_cannot_be_used_is_told_with_its_cure_before_anything_is_done() 
         store.lock().unwrap().answer(&request).unwrap();
         assert!(paused(alone(&store, 1, &Job::destroy(&stack))).is_done());
         let store = store.lock().unwrap();
-        assert!(store.ours().is_empty() && store.at(other).is_some());
+        assert!(store.stack_objects().is_empty() && store.at(other).is_some());
     }
 }

@@ -82,7 +82,7 @@ impl ApplyEnd {
             && summary.outcomes.iter().all(|(_, outcome, _)| *outcome == Outcome::Done)
     }
 
-    fn began(&self) -> bool {
+    fn has_begun(&self) -> bool {
         matches!(self, Self::Applied(_))
     }
 }

@@ -34,7 +34,7 @@ async fn approved_apply<'s>(
 async fn run(harness: &Harness, pid: u32, stack: &Stack, mode: Mode) -> Vec<ApplyResult> {
     match approved_apply(harness, pid, stack, mode).await {
         None => Vec::new(),
-        Some(going) => harness.apply_beside(vec![going]).await,
+        Some(going) => harness.apply_concurrently(vec![going]).await,
     }
 }
 
@@ -72,7 +72,7 @@ fn what_two_stacks_give_up_at_the_same_time_is_left_to_nobody() {
             approved_apply(&harness, 1, &without, Mode::Apply).await.unwrap(),
             approved_apply(&harness, 2, &guest, Mode::Destroy).await.unwrap(),
         ];
-        let ended = harness.apply_beside(both.into()).await;
+        let ended = harness.apply_concurrently(both.into()).await;
         assert!(!ended.iter().all(is_whole), "one comes second, and is told so");
         // Whoever did not get through tries again.
         for pid in [3, 5] {

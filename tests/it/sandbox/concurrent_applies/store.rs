@@ -53,13 +53,13 @@ impl Store {
     }
 
     /// The namespaces of the stack, with what stands in them.
-    pub fn ours(&self) -> BTreeMap<String, Value> {
+    pub fn stack_objects(&self) -> BTreeMap<String, Value> {
         let ours = self.objects.iter().filter(|(_, object)| is_by(object, "dask-infra/s"));
         ours.map(|(path, object)| (path.clone(), object["metadata"]["labels"]["said"].clone())).collect()
     }
 
     /// Everything that carries any mark of the program.
-    pub fn marked(&self) -> Vec<&String> {
+    pub fn marked_objects(&self) -> Vec<&String> {
         let by_us = |object: &Value| {
             let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
             entries.filter_map(|entry| entry["manager"].as_str()).any(|who| who.starts_with("dask-infra"))

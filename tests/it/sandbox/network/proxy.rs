@@ -78,7 +78,7 @@ impl Proxy {
     }
 
     /// Serves a router over TLS as these hosts.
-    pub fn leads(&self, hosts: &[&str], authority: &Authority, router: Router) {
+    pub fn serve_hosts(&self, hosts: &[&str], authority: &Authority, router: Router) {
         let names = hosts.iter().map(|host| host.rsplit_once(':').unwrap().0.to_owned()).collect();
         let acceptor = authority.server(names);
         let runtime = self.runtime.as_ref().unwrap();
