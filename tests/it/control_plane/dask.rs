@@ -96,7 +96,7 @@ struct Row {
     act: Act,
     says: &'static [&'static str],
     allow: &'static [&'static str],
-    describe_changes: &'static str,
+    worker_changes: &'static str,
 }
 
 fn edit(
@@ -104,9 +104,9 @@ fn edit(
     to: &'static str,
     says: &'static [&'static str],
     allow: &'static [&'static str],
-    describe_changes: &'static str,
+    worker_changes: &'static str,
 ) -> Row {
-    Row { act: Act::Edit(from, to), says, allow, describe_changes }
+    Row { act: Act::Edit(from, to), says, allow, worker_changes }
 }
 
 const REMADE: &str = "d-big 1 new 1 gone, d-default 1 new 1 gone, d-scheduler 1 new 1 gone";
@@ -272,7 +272,7 @@ fn rows() -> Vec<Row> {
             act: Act::Scale { group: "d-default", to: 3, by: "kr8s" },
             says: &["No changes"],
             allow: &[],
-            describe_changes: "d-big 2 kept, d-default 2 kept 1 new, d-scheduler 1 kept",
+            worker_changes: "d-big 2 kept, d-default 2 kept 1 new, d-scheduler 1 kept",
         },
         edit(
             "{ start = 2 }",
@@ -322,7 +322,7 @@ fn rows() -> Vec<Row> {
             act: Act::Scale { group: "d-big", to: 1, by: "kr8s" },
             says: &["spec.worker.replicas: 1 -> 2", "changed by kr8s"],
             allow: &[],
-            describe_changes: "d-big 2 kept, d-default 6 kept, d-scheduler 1 kept",
+            worker_changes: "d-big 2 kept, d-default 6 kept, d-scheduler 1 kept",
         },
         Row {
             act: Act::Scale { group: "d-default", to: 7, by: "kubectl" },
@@ -332,7 +332,7 @@ fn rows() -> Vec<Row> {
                 "changed by kubectl",
             ],
             allow: &[],
-            describe_changes: "d-big 2 kept, d-default 6 kept, d-scheduler 1 kept",
+            worker_changes: "d-big 2 kept, d-default 6 kept, d-scheduler 1 kept",
         },
     ]
 }
@@ -392,7 +392,7 @@ async fn edits_of_groups_and_numbers_do_what_the_plan_says() {
     let rows = rows();
     println!("{} rows", rows.len());
     let mut wrong = Vec::new();
-    for (number, Row { act, says, allow, describe_changes: expect }) in rows.into_iter().enumerate() {
+    for (number, Row { act, says, allow, worker_changes: expect }) in rows.into_iter().enumerate() {
         let before = pods(&client).await;
         let generation = client.get(&format!("{GROUPS}/d-default")).await.1["metadata"]["generation"].clone();
         let what = match act {

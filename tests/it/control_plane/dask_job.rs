@@ -58,12 +58,12 @@ struct Row {
     /// The exit code of the apply and what it says.
     ends: (i32, &'static [&'static str]),
     /// What becomes of schedulers and workers but those of the job; no word where they are all kept.
-    describe_changes: &'static str,
+    worker_changes: &'static str,
     job: Job,
 }
 
 fn edit(from: &'static str, to: &'static str, says: &'static [&'static str]) -> Row {
-    Row { act: Act::Edit(from, to), says, allow: "", ends: (0, &[]), describe_changes: "", job: Job::Kept }
+    Row { act: Act::Edit(from, to), says, allow: "", ends: (0, &[]), worker_changes: "", job: Job::Kept }
 }
 
 /// An edit after which the job runs again.
@@ -79,12 +79,12 @@ fn rows() -> Vec<Row> {
     vec![
         edit("max = 3", "max = 4", &["spec.maximum: 3 -> 4"]),
         Row {
-            describe_changes: "d-big 1 kept, d-default 1 kept 1 new, d-scheduler 1 kept",
+            worker_changes: "d-big 1 kept, d-default 1 kept 1 new, d-scheduler 1 kept",
             ..edit("min = 1", "min = 2", &["spec.minimum: 1 -> 2"])
         },
         Row {
             allow: "replace:dask_cluster.d",
-            describe_changes: "d-big 1 new 1 gone, d-default 2 new 2 gone, d-scheduler 1 new 1 gone",
+            worker_changes: "d-big 1 new 1 gone, d-default 2 new 2 gone, d-scheduler 1 new 1 gone",
             ..edit(
                 "image = \"demo:1\"",
                 "image = \"demo:2\"",
@@ -97,12 +97,12 @@ fn rows() -> Vec<Row> {
         },
         Row {
             allow: "replace:dask_cluster.d.group.big",
-            describe_changes: "d-big 1 new 1 gone, d-default 2 kept, d-scheduler 1 kept",
+            worker_changes: "d-big 1 new 1 gone, d-default 2 kept, d-scheduler 1 kept",
             ..edit("gpus = 1", "gpus = 2", &["limits.\"nvidia.com/gpu\": \"1\" -> \"2\""])
         },
         Row {
             allow: "replace:dask_cluster.e.group.big",
-            describe_changes: "d-big 1 new 1 gone, d-default 2 kept, d-scheduler 1 kept, e-scheduler 1 new",
+            worker_changes: "d-big 1 new 1 gone, d-default 2 kept, d-scheduler 1 kept, e-scheduler 1 new",
             ..edit(
                 "[dask_cluster.d.group.big]\n",
                 "[dask_cluster.e]\nimage = \"demo:2\"\nworker = { replicas = 0 }\n\n[dask_cluster.e.group.big]\nname = \"d-big\"\n",
@@ -178,7 +178,7 @@ async fn cluster_of_the_job_goes(fixture: &DaskFixture) {
 
 /// One edit: what the plan says, what the apply says, what became of everything, and an empty plan after it.
 async fn row(fixture: &DaskFixture, number: usize, row: Row) -> Vec<String> {
-    let Row { act, says, allow, ends: (exit, telling), describe_changes: expect, job } = row;
+    let Row { act, says, allow, ends: (exit, telling), worker_changes: expect, job } = row;
     let (before, run_before) = (workers(fixture).await, run_of(fixture).await);
     let mut words = vec!["apply", "--auto-approve"];
     let what = match act {
