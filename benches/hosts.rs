@@ -26,7 +26,7 @@ use real::{Part, free_ports};
 use sandbox_server::{CommandOutput, User};
 use ssh::Lab;
 
-/// What is short is measured so often, and the shortest counts.
+/// Short commands are measured so often, and the shortest time counts.
 const BEST_OF: usize = 3;
 /// Workers of the local cluster.
 const WORKERS: usize = 4;
@@ -72,8 +72,8 @@ fn by_dask(folder: &std::path::Path) -> Duration {
     up
 }
 
-/// What outlives its command: `dask scheduler` and each `dask worker` as a process of its own, started all at once, until the workers
-/// are there.
+/// Processes that outlive the command: `dask scheduler` and each `dask worker` as a process of its own, started all at
+/// once, until the workers are there.
 fn by_hand() -> Duration {
     let [port, dashboard] = free_ports::<2>();
     let began = Instant::now();
@@ -123,7 +123,7 @@ fn by_us(worker: &str) -> Duration {
         Part::Operator.program("python").display(),
     );
     std::fs::write(user.path().join("stack.toml"), text).unwrap();
-    // The same interpreter for all rows, and no launcher of one in front of it.
+    // One interpreter for all rows, without a launcher in front of it.
     let run = |words: &[&str]| {
         let output = user.command(words).env("DASK_INFRA_PYTHON", Part::Operator.program("python")).output();
         drop(CommandOutput::of(&output.unwrap()).expect(0));
@@ -140,7 +140,7 @@ fn row(what: &str, time: Duration, beside: Option<(&str, Duration)>) {
     println!("{what:<46} {:>8.2} s   {ratio}", time.as_secs_f64());
 }
 
-/// The same number of workers on so many hosts: when they are up, a plan without changes, and when all is gone.
+/// Measures workers on so many hosts: when they are up, a plan without changes, and when all is gone.
 fn spread(hosts: usize, workers: usize) -> [Duration; 3] {
     let ports = (0..hosts).map(|_| free_ports::<1>()[0]).collect();
     let lab = Lab::of(ports, &format!("replicas = {workers}, threads = 1"), "");

@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 
 /// Requests under way at once, as many as dask-infra has.
 const WIDE: usize = 64;
-/// What is short is measured so often, and the shortest counts.
+/// Short commands are measured so often, and the shortest time counts.
 const BEST_OF: usize = 3;
 /// The kinds that are listed to read everything.
 const KINDS: [&str; 5] = [

@@ -44,7 +44,7 @@ pub struct SandboxServer {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-/// What served sandboxes ask for, by where they are served.
+/// Token files of served sandboxes, by address.
 static TOKENS: Mutex<BTreeMap<String, tempfile::TempPath>> = Mutex::new(BTreeMap::new());
 
 impl SandboxServer {
@@ -75,7 +75,7 @@ impl SandboxServer {
         Self { gke, sandbox, stop: Some(stop), thread: Some(thread) }
     }
 
-    /// What the Kubernetes API of the newest cluster answers to a GET.
+    /// Returns the answer to a GET of the newest cluster's Kubernetes API.
     pub fn get(&self, path: &str) -> Value {
         self.send("GET", path, &Value::Null).1
     }
@@ -126,7 +126,7 @@ impl Drop for SandboxServer {
     }
 }
 
-/// Whether a program can be run; says so once when it cannot.
+/// Returns true if a program can be run; prints once that it cannot.
 pub fn on_path(program: &str, argument: &str) -> bool {
     let there = Command::new(program).arg(argument).output().is_ok_and(|output| output.status.success());
     if !there {
@@ -142,7 +142,7 @@ pub struct User {
     environment: Vec<(&'static str, PathBuf)>,
 }
 
-/// What a command said.
+/// The exit code and the output of a command.
 pub struct CommandOutput {
     /// The exit code.
     pub code: i32,
@@ -357,7 +357,7 @@ impl Drop for RunningCommand {
     }
 }
 
-/// What stands in a folder; nothing where there is none.
+/// Returns the entries of a folder, or nothing if it does not exist.
 pub fn entries_in(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten();
     entries.map(|entry| entry.unwrap().path()).collect()

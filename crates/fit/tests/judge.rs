@@ -144,7 +144,7 @@ fn compare_pod(
 /// Compares the answer for a node that does not exist yet with those for such nodes that have as little and as much as may be. Returns
 /// true if both are one.
 fn compare_verdict(pod: &PodRequirements, node: &Node, cluster: &Cluster) -> Result<bool, TestCaseError> {
-    // Those that are there could be templates as well.
+    // Existing nodes could be templates as well.
     let about = || Amounts { cpu: 200, memory: 256 << 20, ephemeral_storage: 1 << 30, ..Amounts::default() };
     let slack = node.slack.clone().unwrap_or_else(about);
     let mut about_it = node.clone();

@@ -56,7 +56,7 @@ impl Kit {
         self.here(command)
     }
 
-    /// The same as it comes with the program.
+    /// The command as it comes with the program.
     fn live(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_dask-infra"));
         command.args(["doctor", "--live", "--"]).args(words);
@@ -114,7 +114,7 @@ fn verdicts(report: &Value) -> BTreeMap<&str, &str> {
 /// kit is to find out.
 const OPEN: [&str; 4] = ["resource-labels", "tags", "taints", "together"];
 
-/// What the sandbox has no API or no secrets for, beside what nobody can bring about in an hour.
+/// Experiments that the sandbox cannot run: it lacks the API or the secret, or an hour is too short.
 const NOT_HERE: [&str; 8] = [
     "account-without-roles",
     "gpu-zones",

@@ -33,7 +33,7 @@ impl Gcloud {
         fork_server::run(&all, &self.environment()).unwrap_or_else(|| self.run_alone(words))
     }
 
-    /// The same, as a process of its own.
+    /// Runs a command as a process of its own.
     pub fn run_alone(&self, words: &str) -> (i32, String) {
         let mut command = Command::new("gcloud");
         command.args(words.split_whitespace()).envs(self.environment());

@@ -68,7 +68,7 @@ pub fn planned_intents() -> impl Iterator<Item = (String, &'static Plan)> {
 /// Differences, and the classes of requests that are others.
 type Comparison<'k> = Result<(Vec<Difference>, Vec<&'k str>), String>;
 
-/// What both send for an intent, compared: as it is said, and as keys say it.
+/// Compares the requests of both for an intent, as stated and by keys.
 fn judge<'k>(said: &[&(Intent, IntentPlan)], known: &'k KnownDifferences) -> Vec<Comparison<'k>> {
     let (intent, made) = said[0];
     let theirs = made.as_ref().map_err(Clone::clone).and_then(|(before, _)| sent_by_gcloud(intent, before));
@@ -93,7 +93,7 @@ fn sent_by_gcloud(intent: &Intent, before: &Option<Value>) -> Result<Vec<Request
     }
 }
 
-/// What the intents came to.
+/// The results of the intents.
 #[derive(Default)]
 struct Tally<'t> {
     equal: usize,
@@ -137,7 +137,7 @@ impl<'t> Tally<'t> {
         }
     }
 
-    /// What it all came to; the list of what is known may only shrink. `whole`: nothing was left out.
+    /// Checks the totals; the list of known differences may only shrink. `whole`: nothing was left out.
     fn conclude(self, intents: usize, known: &KnownDifferences, list: &str, whole: bool) {
         let Self { equal, places, classes, idle, mut wrong } = self;
         println!("{intents} intents, {equal} equal, {places} known differences:");

@@ -154,7 +154,7 @@ impl Guide {
     }
 }
 
-/// What a stack would make of these sections, without its marks: what somebody without this tool has in YAML files.
+/// Returns the objects of these sections without the stack's labels: the YAML files of somebody without this tool.
 pub fn rendered(sections: &str) -> Vec<Value> {
     let text = format!("[stack]\nname = \"any\"\n\n[kubernetes]\n\n{sections}");
     let vars = std::collections::BTreeMap::new();

@@ -119,7 +119,7 @@ impl KubernetesServer {
     }
 }
 
-/// Whether the tests of kubectl can run; says so when they cannot.
+/// Returns true if the tests of kubectl can run; prints that they cannot.
 pub fn has_kubectl() -> bool {
     let found = std::env::var_os("PATH").is_some_and(|path| {
         std::env::split_paths(&path).any(|folder| Path::new(&folder).join("kubectl").is_file())

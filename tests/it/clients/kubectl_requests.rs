@@ -1,4 +1,4 @@
-//! What kubectl asks of the sandbox beyond reading and writing objects: the shape of kinds, bodies in
+//! Requests of kubectl beyond reading and writing objects: the shape of kinds, bodies in
 //! protobuf, watches.
 
 use std::io::{BufRead as _, BufReader};

@@ -241,7 +241,7 @@ async fn it_goes_on_in_the_background_until_it_is_killed() {
     let file = user.path().join("stack.toml");
     let cluster = "[dask_cluster.d]\nimage = \"demo:1\"\nworker = { replicas = 0 }\n";
     std::fs::write(file, stack(&plane.access().kubeconfig, cluster)).unwrap();
-    // What fails in the background is told here.
+    // An error in the background is printed here.
     run(&user, &["connect", "--background"]).expect(1).says("DI0421").says("does not exist");
     let operator = apply(&user, &plane).await;
 
@@ -285,7 +285,7 @@ async fn balance(client: &Client, service: &str, address: &str) {
     assert_eq!(code, 200, "{said}");
 }
 
-/// What the real operator makes of each type.
+/// The real operator creates a Service of each type.
 #[tokio::test(flavor = "multi_thread")]
 async fn services_come_out_as_the_stack_says() {
     needs!(PARTS);

@@ -1,8 +1,8 @@
 //! One contract, two servers: the requests of `tests/contract/*.http` go to the sandbox's Kubernetes API and
 //! to a real API server, and the answers are compared field by field.
 //!
-//! What the real one answers is recorded, so the sandbox is judged without it, too. What the sandbox answers
-//! otherwise stands in `tests/contract/known-differences.toml`, with a reason; that list may only shrink.
+//! Answers of the real one are recorded, so the sandbox is judged without it, too. Differences of the sandbox
+//! are in `tests/contract/known-differences.toml`, with a reason; that list may only shrink.
 
 #![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
 
@@ -153,12 +153,12 @@ async fn what_real_clients_send_is_recorded() {
     let (seen, failed) = clients::record().await;
     let mut new: Vec<String> = seen.difference(&shapes).cloned().collect();
     if !update && failed.is_empty() && !new.is_empty() {
-        // What a client sends only now and then, such as a list behind a watch that broke, is not what it sends.
+        // An occasional request, such as a list after a broken watch, is not in every run.
         let (again, _) = clients::record().await;
         new.retain(|shape| again.contains(shape));
     }
     if update {
-        // What is sent only now and then, such as a second watch, stays in the list.
+        // An occasional request, such as a second watch, stays in the list.
         shapes.extend(seen);
         let lines: Vec<String> = shapes.into_iter().collect();
         let text = format!("{}\n{}\n", recorded_with(), lines.join("\n"));
@@ -209,7 +209,7 @@ fn compare(cases: &[Case], ours: &Answers, theirs: &Answers) -> Vec<(String, Str
     all
 }
 
-/// Whether a place fits a pattern with stars.
+/// Returns true if a place matches a pattern with stars.
 pub fn fits(pattern: &str, place: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| place.strip_prefix(first)) else { return false };

@@ -83,7 +83,7 @@ pub fn describe_changes(before: &Deployments, after: &Deployments) -> String {
     names.iter().map(of).collect::<Vec<_>>().join(", ")
 }
 
-/// What happens between two applies.
+/// A step between two applies.
 enum Act {
     /// The stack file is edited.
     Edit(&'static str, &'static str),
@@ -122,7 +122,7 @@ fn rows() -> Vec<Row> {
     let only_big: &[&str] = &["replace:dask_cluster.d.group.big"];
     let only_cluster: &[&str] = &["replace:dask_cluster.d"];
     vec![
-        // What reaches nobody.
+        // An edit that reaches no worker.
         edit(
             "[dask_cluster.d]\n",
             "[dask_cluster.d]\nlabels = { team = \"a\" }\n",

@@ -34,7 +34,7 @@ replicas = 1
 wait = true
 "#;
 
-/// What happens between two applies.
+/// A step between two applies.
 enum Act {
     Edit(&'static str, &'static str),
     /// Somebody changes the job's object.
@@ -43,7 +43,7 @@ enum Act {
     Replace,
 }
 
-/// What becomes of the job.
+/// The effect on the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Job {
     Kept,
@@ -57,7 +57,7 @@ struct Row {
     allow: &'static str,
     /// The exit code of the apply and what it says.
     ends: (i32, &'static [&'static str]),
-    /// What becomes of schedulers and workers but those of the job; no word where they are all kept.
+    /// Changes of schedulers and workers, without those of the job; empty if all are kept.
     worker_changes: &'static str,
     job: Job,
 }

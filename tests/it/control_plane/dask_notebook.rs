@@ -30,7 +30,7 @@ fn names(list: &Value) -> Vec<String> {
     items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// What a user does in a notebook.
+/// Runs the code of a user's notebook.
 fn notebook(fixture: &DaskFixture, does: &str) {
     let script = format!(
         "import os\nfrom dask_kubernetes.operator import KubeCluster\n\

@@ -1,4 +1,4 @@
-//! What looks done and is not: an operator whose Deployment is available and that does not watch, and a
+//! Objects that look ready and are not: an operator whose Deployment is available and that does not watch, and a
 //! scale-down that it reports and did not do. Both on the real operator and a real API server.
 
 #![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
@@ -15,7 +15,7 @@ const WORKERS: &str =
     "/apis/apps/v1/namespaces/default/deployments?labelSelector=dask.org%2Fcomponent%3Dworker";
 const OPERATOR: &str = "/apis/apps/v1/namespaces/dask-operator/deployments/dask-kubernetes-operator";
 const CLUSTER: &str = "\n[dask_cluster.d]\nimage = \"demo:1\"\nworker = { replicas = 1 }\n";
-/// What an apply says while the operator sleeps.
+/// The text of an apply while the operator sleeps.
 const UNSEEN: &str = "not yet handled by the Dask operator";
 
 fn run(user: &User, words: &[&str]) -> CommandOutput {
@@ -83,7 +83,7 @@ async fn what_the_operator_did_not_do_is_not_ready() {
     }
     assert_eq!(names(&client.get(WORKERS).await.1), names(&list), "all workers are there");
     assert!(operator.log().contains("down to 1 workers"), "{}", operator.tail());
-    // What the operator did not do is left to do.
+    // The next plan has the change that the operator did not make.
     let said = run(&user, &["plan", "--detailed-exitcode"]).expect(2).says("scaled to 1, but did not");
     assert!(names(&list).iter().any(|name| said.out.contains(name)), "no worker is named: {}", said.out);
     run(&user, &["apply", "--auto-approve"]).expect(0).says("1 changed");

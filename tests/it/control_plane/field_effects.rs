@@ -1,5 +1,5 @@
-//! What we claim of changed fields, held against reality: what the real Dask operator does with the children
-//! of a changed DaskCluster, and what the real API server refuses to change.
+//! The effects of changed fields, compared with reality: the real Dask operator's handling of the children
+//! of a changed DaskCluster, and the real API server's refusals.
 
 #![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
 
@@ -28,7 +28,7 @@ const SERVICES: &str = "/api/v1/namespaces/default/services?labelSelector=dask.o
 /// Where kopf keeps what an object was when it had done everything that there was to do for it.
 const HANDLED: &str = "kopf.zalando.org/last-handled-configuration";
 
-/// What a plan says of a field, and why.
+/// Returns the effect that a plan shows for a field, and the reason.
 fn claim(kind: KindId, path: &FieldPath) -> (Effect, Option<&'static str>) {
     match kinds::of(kind).compare {
         Compare::Kubernetes(effect) => effect(path),
@@ -73,7 +73,7 @@ fn is_established(definition: &Value) -> bool {
         .is_some_and(|all| all.iter().any(|one| one["type"] == "Established" && one["status"] == "True"))
 }
 
-/// What happens to a DaskCluster's children when it is changed.
+/// The effect of a change of a DaskCluster on its children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ObservedEffect {
     /// They stay as they were.
@@ -154,8 +154,8 @@ fn changes() -> Vec<Change> {
     ]
 }
 
-/// Whether a plan that says `claim` is right when this is seen. Changed in place with a reason is "the object
-/// takes it, what was made of it does not".
+/// Returns true if a plan with `claim` is right about the observed effect. Changed in place with a reason means "the
+/// object takes it, what was made of it does not".
 fn agrees(claim: &(Effect, Option<&str>), seen: ObservedEffect) -> bool {
     match claim {
         (Effect::InPlace, None) => seen != ObservedEffect::Kept,
@@ -220,7 +220,7 @@ async fn wait_until_handled(client: &Client, at: &str, path: &FieldPath, value: 
     wait.await;
 }
 
-/// What a worker was made of: its Deployment without its name and without the label that came later.
+/// Returns the template of a worker: its Deployment without its name and without the label that came later.
 fn worker_template(deployment: &Value) -> String {
     let mut spec = deployment["spec"].clone();
     for labels in ["/selector/matchLabels", "/template/metadata/labels"] {
@@ -300,7 +300,7 @@ async fn the_operator_does_with_a_changed_field_what_we_claim() {
         let (status, answer) = set(&client, &at, &[(field.clone(), value.clone())]).await;
         assert_eq!(status, 200, "{at_field}: {answer}");
         match seen {
-            // What comes late is found by a later change: all are held against the first state.
+            // All changes are compared with the first state, so a later change finds a late effect.
             ObservedEffect::Kept => {
                 wait_until_handled(&client, &at, &field, &value).await;
                 assert_eq!(children(&client).await, first, "{at_field}");
@@ -332,7 +332,7 @@ async fn the_operator_does_with_a_changed_field_what_we_claim() {
     drop((operator, dask));
 }
 
-/// What the API server says when it refuses: 422, and one of these. Other mistakes say something else.
+/// The API server's refusals: 422, and one of these. Other mistakes have other texts.
 const REFUSALS: &[&str] = &["field is immutable", "may not change once set", "cannot change roleRef"];
 
 /// An object and the changes that are tried on it, each on what the accepted ones before it left.

@@ -6,8 +6,9 @@ use std::path::Path;
 use crate::control_plane::many_objects::{ResourceUse, objects, run, stack};
 use crate::real::{ControlPlane, Part, needs};
 
-/// What twice the objects may cost, as a multiple: two, the sorting that there is, and what caches do on a busy machine. A step
-/// that is quadratic and a fifth of the whole at 2,000 objects comes to 2.4 when the rest is exactly linear.
+/// The most that twice the objects may cost, as a multiple: two, the sorting that there is, and what caches do on a
+/// busy machine. A step that is quadratic and a fifth of the whole at 2,000 objects comes to 2.4 when the rest is
+/// exactly linear.
 const MOST: f64 = 2.4;
 /// How often what is above is measured: other tests on the machine add to processor time, and never take from it.
 const ATTEMPTS: usize = 5;
@@ -17,7 +18,7 @@ const FEW: usize = 1_000;
 const COMMANDS: [&[&str]; 3] =
     [&["apply", "--auto-approve"], &["plan", "--detailed-exitcode"], &["destroy", "--auto-approve"]];
 
-/// What creating, planning and destroying so many objects takes.
+/// Measures creating, planning and destroying so many objects.
 async fn measure(count: usize) -> [ResourceUse; 3] {
     let plane = ControlPlane::start().await;
     let folder = tempfile::tempdir().unwrap();

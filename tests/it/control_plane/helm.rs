@@ -137,7 +137,7 @@ fn run(user: &User, words: &[&str]) -> CommandOutput {
     block_in_place(|| user.run(words))
 }
 
-/// What the operator is made of, without names of the server, times, and labels.
+/// Returns the operator's objects, without names of the server, times, and labels.
 async fn operator(client: &Client) -> BTreeMap<String, Value> {
     let mut found = BTreeMap::new();
     for path in [

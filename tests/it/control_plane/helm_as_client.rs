@@ -96,7 +96,7 @@ fn helm_installs_upgrades_lists_and_uninstalls_the_operators_chart() {
     let secrets = ["get", "secrets", "-n", place[1], "-o", "name"];
     assert_eq!(cluster.kubectl(&secrets).trim(), "secret/sh.helm.release.v1.dask.v1");
 
-    // The same chart again: another release, the same objects.
+    // A second install of the chart: another release, equal objects.
     let objects = [
         "get",
         "deploy,sa,clusterrole,clusterrolebinding",

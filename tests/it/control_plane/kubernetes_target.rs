@@ -75,7 +75,7 @@ async fn a_stack_is_applied_changed_and_destroyed_on_a_real_cluster() {
     assert_eq!(status, 200, "{said}");
     user.run(&["plan"]).expect(0).says("changed by kubectl-patch");
 
-    // What somebody else made under a name of ours is not taken over.
+    // A foreign object with a name of the stack is not adopted.
     let theirs = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "theirs" } });
     client.send(reqwest::Method::POST, "/api/v1/namespaces", "application/json", &theirs).await;
     user.edit("[namespace.team]", "[namespace.theirs]\n\n[namespace.team]");

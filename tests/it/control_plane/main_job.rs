@@ -76,8 +76,9 @@ async fn pools_of(client: &Client, component: &str) -> Vec<String> {
     items(&pods).iter().map(pool).collect()
 }
 
-/// What a GKE cluster takes along and no destroy deletes before it. The API server here outlives the cluster that is imitated
-/// before it, so it is still there.
+/// Objects that are deleted with a GKE cluster, and that no destroy deletes before it. The API server here outlives
+/// the simulated cluster,
+/// so they are still there.
 const GOES_WITH_THE_CLUSTER: [&str; 9] = [
     "/api/v1/namespaces dask-operator",
     "/api/v1/serviceaccounts dask-kubernetes-operator",
@@ -252,7 +253,7 @@ async fn the_ready_stack_lives_and_goes_on_a_real_control_plane() {
     assert!(refused.body.to_string().contains("rapids-gpu uses it"), "{}", refused.body);
 
     assert!(applied_names(&client).await.len() > 8, "what is ours can be told");
-    // What others made in the cluster is named first. Here it outlives the GKE cluster, as its API server does.
+    // The plan names foreign objects first. Here they outlive the GKE cluster, as its API server does.
     run(&user, &["destroy", "--auto-approve"]).expect(3).says("delete:namespace.theirs");
     let words = ["destroy", "--auto-approve", "--allow", "delete:namespace.theirs"];
     run(&user, &words).expect(0).says("Destroy complete");

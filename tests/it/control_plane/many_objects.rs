@@ -57,7 +57,7 @@ pub fn objects(count: usize) -> Vec<Value> {
     objects
 }
 
-/// What a command took.
+/// Resources that a command used.
 pub struct ResourceUse {
     pub time: Duration,
     /// The most that was resident, in MiB.

@@ -1,4 +1,4 @@
-//! What `tests/real/build` builds: a control plane, the Dask operator, Kueue, Helm.
+//! Tests with programs that `tests/real/build` builds: a control plane, the Dask operator, Kueue, Helm.
 
 pub mod connect;
 pub mod contract;

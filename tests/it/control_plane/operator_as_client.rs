@@ -89,7 +89,7 @@ fn dask(kind: &str, name: &str, spec: Value) -> Value {
     json!({ "apiVersion": "kubernetes.dask.org/v1", "kind": kind, "metadata": { "name": name }, "spec": spec })
 }
 
-/// What the operator has made of a cluster, and that it was it.
+/// Checks the children of a cluster, and that the operator created them.
 async fn children_of_the_stack(client: &Client) {
     let group = client.get(&format!("{DASK}/daskworkergroups/rapids-dask-cluster-default")).await.1;
     assert_eq!(group["spec"]["worker"]["replicas"], 2, "{group}");

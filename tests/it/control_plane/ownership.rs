@@ -1,5 +1,6 @@
-//! What is ours and what is not, on a real API server with the real Dask operator: the operator adopts what we
-//! make and copies our labels, people patch by hand, other tools apply, other stacks share the operator.
+//! Ownership on a real API server with the real Dask operator: the operator adopts objects of the stack and copies
+//! their labels, people
+//! patch by hand, other tools apply, other stacks share the operator.
 
 #![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
 
@@ -111,7 +112,7 @@ async fn creating_is_not_taking_over(client: &Client) {
     client.delete(&path).await;
 }
 
-/// What people change by hand is named with who and when, and taken back.
+/// A manual edit is reported with its author and time, and reverted.
 async fn a_patch_by_hand_is_taken_back(client: &Client, user: &User, plane: &ControlPlane) {
     let patch = json!({ "metadata": { "labels": { "owner": "me", "extra": "mine" } } });
     if block_in_place(|| on_path("kubectl", "--help")) {
@@ -136,7 +137,7 @@ async fn a_patch_by_hand_is_taken_back(client: &Client, user: &User, plane: &Con
     run(user, &["plan", "--detailed-exitcode"]).expect(0).says("No changes");
 }
 
-/// What another tool applies is taken back only with a consent that names it.
+/// A field that another tool applies is adopted only with an approval that names it.
 async fn another_applier_is_refused(client: &Client, user: &User) {
     let theirs = json!({
         "apiVersion": "v1", "kind": "Namespace",

@@ -12,7 +12,7 @@ const HEAD: &str = "| case | state in Kueue | `status` says | `why` says |";
 
 /// Cases of one test, and what is wrong with them.
 pub struct PageCases {
-    /// What the page says of cases that have not come yet.
+    /// The page's rows for cases that have not come yet.
     rows: BTreeMap<String, [String; 3]>,
     wrong: Vec<String>,
 }
@@ -33,7 +33,7 @@ impl PageCases {
         self.rows.remove(case);
     }
 
-    /// Whether what is, is what the page says. State, `status` and `why` are read one after the other while Kueue works, so
+    /// Compares a case with its row. State, `status` and `why` are read one after the other while Kueue works, so
     /// the three belong together only some time after it came to rest.
     pub fn agrees(&self, case: &str, [is, status, why]: &[String; 3]) -> bool {
         self.differs(case, [is, status, why]).is_empty()
@@ -89,7 +89,7 @@ fn rows() -> BTreeMap<String, [String; 3]> {
     .collect()
 }
 
-/// What a row has and the program does not say.
+/// Returns the part of a row that the program does not print.
 fn lacks<'t>(told: &str, said: &'t str) -> Option<&'t str> {
     said.split('…').map(str::trim).find(|part| !told.contains(*part))
 }

@@ -204,7 +204,7 @@ async fn what_is_in_a_queue_takes_its_turn() {
     lab.wait_for_state("calm", "insufficient").await;
     lab.case("gang-behind-what-is-lent", "dask_cluster.calm").await;
 
-    // What is more urgent is before what is older.
+    // A higher priority comes before an earlier one.
     let urgent = gang("urgent", "research", 2, "priority = \"high\"\n");
     lab.apply(&[&guest, &calm, &urgent], &["--wait", "1s"], 7);
     lab.wait_for_state("urgent", "insufficient").await;

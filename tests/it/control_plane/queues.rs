@@ -63,7 +63,7 @@ impl Lab {
         (said.code, one_line(&format!("{} {}", said.out, said.err)))
     }
 
-    /// What `status` and `why` say of a Dask cluster.
+    /// Returns the output of `status` and `why` for a Dask cluster.
     fn status_and_why(&self, name: &str) -> String {
         let address = format!("dask_cluster.{name}");
         format!("{} {}", self.run(&["status", &address]).1, self.run(&["why", &address]).1)

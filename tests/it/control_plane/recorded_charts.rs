@@ -57,7 +57,7 @@ fn what_is_kept_of_charts_is_what_helm_says() {
                 let file = |ending: &str| kept(&place, &asked, ending);
                 let checked = match real(&asked) {
                     Ok(Rendered { text, again }) => {
-                        // What is made up differs from what is kept as well.
+                        // A random value also differs from the recorded one.
                         let steady = text == again;
                         let kept = steady || !file("again.yaml").exists();
                         let first = if kept { golden(&file("yaml"), &text) } else { Ok(()) };

@@ -1,7 +1,7 @@
 //! One stack, two clusters: the ready stack is applied to the sandbox and to a real API server with its real
 //! controllers and the real Dask operator, and every object of the stack and what was made of it is compared.
 //!
-//! What differs stands in `tests/real/known-differences.toml`, with a reason; that list may only shrink. Nodes
+//! Known differences are in `tests/real/known-differences.toml`, with a reason; that list may only shrink. Nodes
 //! are not compared: here as there they are the sandbox's, and a real GKE node is on neither side.
 
 #![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
@@ -113,7 +113,7 @@ async fn objects(client: &Client) -> Vec<Value> {
     all
 }
 
-/// What is drawn, given or counted anew each time, and what stands for it; longer texts first.
+/// Values that are drawn, assigned or counted in each run, and their placeholders; longer texts first.
 fn stand_ins(objects: &[Value], nodes: &Value) -> Vec<(String, String)> {
     let mut pairs = Vec::new();
     for node in items(nodes) {
@@ -143,7 +143,7 @@ fn stand_ins(objects: &[Value], nodes: &Value) -> Vec<(String, String)> {
         }
     }
     pairs.retain(|(from, _)| !from.is_empty());
-    // What stands for a uid has names in it.
+    // The placeholder of a uid contains names.
     let is_uid = |from: &str| objects.iter().any(|object| uid(object) == from);
     pairs.sort_by_key(|(from, _)| (!is_uid(from), std::cmp::Reverse(from.len())));
     pairs
@@ -181,7 +181,7 @@ fn normalized(field: &str, value: &Value, pairs: &[(String, String)]) -> Value {
             "containerID" | "imageID" | "controller-revision-hash" => json!("HASH"),
             _ if text.parse::<jiff::Timestamp>().is_ok() => json!("TIME"),
             _ if text.parse::<std::net::IpAddr>().is_ok() => json!("ADDRESS"),
-            // What kopf has noted.
+            // kopf's notes.
             _ if text.starts_with('{') => match serde_json::from_str::<Value>(text) {
                 Ok(inner) => normalized("", &inner, pairs),
                 Err(_) => json!(replaced(text)),
@@ -242,7 +242,7 @@ fn compare(sandbox: &BTreeMap<String, Value>, real: &BTreeMap<String, Value>) ->
     all
 }
 
-/// What is neither equal nor known, and what is known and equal; with the number of known places by class.
+/// Returns unknown differences, known ones that are equal now, and the number of known places by class.
 fn judge<'k>(
     known: &'k KnownDifferences,
     found: &[(String, String)],

@@ -100,7 +100,8 @@ async fn a_number_changes_and_nobody_elses_workers_go() {
     assert_eq!((both["d-big"].len(), both["d-big"].is_subset(&first["d-big"])), (1, true));
     assert_eq!(both["d-default"], down["d-default"]);
 
-    // What was not kept is named, and taken back by the next apply, which chooses no worker of others either.
+    // A number that was not written to the file is reported and reverted by the next apply, which deletes no foreign
+    // worker.
     run(&user, &["plan", "--detailed-exitcode"])
         .expect(2)
         .says("changed by `dask-infra scale`")
@@ -114,7 +115,7 @@ async fn a_number_changes_and_nobody_elses_workers_go() {
     assert_eq!((fewer["d-default"].len(), &fewer["d-big"]), (2, &back["d-big"]));
     run(&user, &["plan", "--detailed-exitcode"]).expect(0).says("No changes");
 
-    // What the operator made once and is lost: it comes back, and what is there stays.
+    // A lost object that the operator created once is created again; the others stay.
     let kept = |of: &BTreeMap<String, BTreeSet<String>>| of.clone();
     let scheduler = uid(&client, SCHEDULER).await;
     delete(&client, SERVICE).await;

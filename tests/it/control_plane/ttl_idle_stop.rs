@@ -80,7 +80,7 @@ fn access(served: &SandboxServer, user: &User) -> Access {
     }
 }
 
-/// What the Job of a CronJob runs, by this Python and with an account's token.
+/// Returns the command of a CronJob's Job, by this Python and with an account's token.
 fn look(access: &Access, folder: &Path, python: impl AsRef<std::ffi::OsStr>, cron: &Value) -> Command {
     let account = folder.join("account");
     std::fs::create_dir_all(&account).unwrap();

@@ -218,7 +218,8 @@ fn processes_of_a_worker_come_and_go_together() {
     here.is_gone();
 }
 
-/// What starts and retires workers for an adapter is killed on the way up and on the way down, and others apply meanwhile.
+/// The process that starts and retires workers for an adapter is killed while scaling up and down, and others apply at
+/// the same time.
 #[test]
 #[ignore = "nightly: workers_follow_the_work_and_no_result_is_lost runs on every change"]
 fn who_works_for_the_adapter_may_be_killed_and_others_apply_beside_it() {

@@ -76,7 +76,7 @@ impl Agent {
         PathBuf::from(self.hello["folder"].as_str().unwrap())
     }
 
-    /// What the agent notes of a process.
+    /// Returns the agent's note about a process.
     pub(crate) fn note(&self, pod: &str) -> (PathBuf, Value) {
         let file = self.folder().join(format!("objects/pods/default/{pod}.json"));
         let note = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
@@ -293,7 +293,7 @@ pub(crate) fn pretended(folder: &Path) -> PathBuf {
     python
 }
 
-/// What schedulers that are pretended in a folder were asked by one method.
+/// Returns the requests by one method that fake schedulers in a folder received.
 pub(crate) fn asked(folder: &Path, method: &str) -> Vec<String> {
     let text = fs::read_to_string(folder.join("requests")).unwrap_or_default();
     text.lines().filter(|line| line.contains(&format!(" {method} "))).map(str::to_owned).collect()
@@ -344,7 +344,7 @@ fn workers_of_a_scheduler_that_never_answers_end() {
     assert!(message.contains("does not answer on port") && message.contains("within 3 s"), "{live:#}");
     assert_eq!(live["status"]["workers"]["present"], 0, "{live:#}");
     assert!(!workers.into_iter().any(is_alive));
-    // What waits is killed: they see it, and nobody has to find them.
+    // The waiting process is killed: the workers notice it, and nobody has to find them.
     let workers = pids(&mut agent);
     let note = fs::read_to_string(agent.folder().join("run/c")).unwrap();
     let converger = serde_json::from_str::<Value>(&note).unwrap()["pid"].to_string();
@@ -404,7 +404,7 @@ fn it_says_what_it_serves_and_a_look_leaves_nothing() {
     assert_eq!(entries_in(state.path()), Vec::<PathBuf>::new());
 }
 
-/// What was compiled is kept for as long as there is something, and believed only when it is whole and the user's own.
+/// Compiled files are kept while anything is managed, and used only if they are whole and the user's own.
 #[test]
 fn the_agent_is_compiled_once() {
     if !on_path("python3", "--version") {
@@ -503,7 +503,7 @@ fn an_environment_that_cannot_be_used_says_why() {
     let failed = agent.wait_until(&path, settled);
     let said = failed["status"]["message"].as_str().unwrap();
     assert!(said.starts_with("there is no Python at "), "{said}");
-    // The same again, once it is there.
+    // The environment again, once its Python is there.
     let python = home.path().join("nothing");
     fs::rename(pretended(home.path()), &python).unwrap();
     agent.apply(&path, "", &environment(&python));
@@ -1122,7 +1122,7 @@ fn a_change_that_cannot_be_completed_says_why() {
     agent.destroy();
 }
 
-/// What failed has not ended yet, and the next request for the same is not taken for what failed.
+/// A failed request that has not ended yet does not make the next equal request fail.
 #[test]
 fn what_is_asked_for_again_meanwhile_is_done() {
     if !on_path("python3", "--version") {

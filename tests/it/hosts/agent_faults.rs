@@ -13,7 +13,7 @@ use crate::hosts::agent::{Agent, HOSTS, Setting, cluster, environment, is_alive,
 use crate::real::free_ports;
 use crate::sandbox_server::{entries_below, entries_in, on_path, wait_until};
 
-/// What is asked for when the fault comes; before it the cluster has two workers, but for the first.
+/// The request during which the fault comes; before it the cluster has two workers, except for the first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Step {
     Create,
@@ -28,7 +28,7 @@ enum Fault {
     /// Our program is killed: its agent sees the end of its input, or is killed itself.
     Killed,
     HungUp,
-    /// What brings processes to what is asked for.
+    /// The process that brings the host to the desired state.
     Converger,
     Scheduler,
     Worker,
@@ -98,7 +98,7 @@ impl Case {
         fs::read_to_string(self.home.path().join("crontab")).unwrap_or_default()
     }
 
-    /// What cron does after a reboot, with as few variables as it has.
+    /// Runs cron's lines after a reboot, with as few variables as it has.
     #[track_caller]
     fn boots(&self) {
         for line in self.crontab().lines() {
@@ -279,7 +279,7 @@ impl Case {
         }
         drop(agent);
         assert_eq!(self.processes(), Vec::new(), "{case}: a process is left");
-        // Who followed a job looks once more at what is not there any more, with the lock.
+        // The follower of a job looks once more at the deleted folder, with the lock.
         let begun = Instant::now();
         while !entries_in(self.state.path()).is_empty() && begun.elapsed() < Duration::from_secs(60) {
             std::thread::sleep(Duration::from_millis(20));
@@ -448,7 +448,8 @@ pub(crate) fn crontab_in(file: &Path) -> String {
     )
 }
 
-/// What cron does with a line after a reboot. Source: crontab(5): `@reboot`, `\\%`, and the variables that there are.
+/// Returns the command that cron runs after a reboot. Source: crontab(5): `@reboot`, `\\%`, and the variables that
+/// there are.
 pub(crate) fn at_reboot(line: &str) -> std::process::Command {
     let text = line.strip_prefix("@reboot ").unwrap().replace("\\%", "%");
     let mut command = std::process::Command::new("/bin/sh");
@@ -509,7 +510,7 @@ fn each_write_is_cut_off_and_a_destroy_leaves_nothing() {
     sweep(&cases, 11, |_, step, fault, cut| Case::with_crontab().is_cut_off(step, fault, cut));
 }
 
-/// What a job is doing when the fault comes.
+/// The phase of a job when the fault comes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
     Begins,
@@ -526,7 +527,7 @@ enum JobFault {
     Killed,
     HungUp,
     Converger,
-    /// What takes care of the job.
+    /// The process that follows the job.
     Follower,
     Both,
     Program,
@@ -559,7 +560,7 @@ const JOB_FAULTS: [JobFault; 14] = [
 ];
 
 impl JobFault {
-    /// Whether a job whose program runs goes on to its good end.
+    /// Returns true if a job whose program runs still succeeds.
     fn spares_the_program(self) -> bool {
         match self {
             Self::Program | Self::Waiter | Self::Everything | Self::Reboot => false,

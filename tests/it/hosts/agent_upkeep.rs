@@ -1,4 +1,4 @@
-//! What a host keeps up, keeps apart and keeps to itself: workers of a job, logs of what ended, clusters of others, values of variables.
+//! Upkeep of a host: workers of a job, logs of ended processes, clusters of others, values of variables.
 //! The agent by itself, and the program with stand-ins for ssh, with a stand-in for Dask.
 
 use std::fs;
@@ -182,7 +182,7 @@ fn a_silent_slurm_holds_up_its_own_clusters_only() {
     );
     assert_eq!(agent.ask_without_jobs(PODS).0, 200);
     assert_eq!(asked(), before + 1, "once, for all that is listed");
-    // What is of no job needs no SLURM, whoever asks.
+    // Requests about objects without SLURM do not need it.
     assert_eq!(agent.get(&format!("{HOSTS}/clusters/c")).0, 200);
     agent.delete(&format!("{HOSTS}/clusters/c"));
     assert_eq!(asked(), before + 1);
@@ -432,7 +432,7 @@ fn a_python_that_is_too_old_is_named() {
         "[stack]\nname = \"lab\"\n\n[ssh]\nhosts = [{ name = \"n1\", prologue = [\"export DASK_INFRA_TRIED=1\"] }]\n",
     );
     let old = |text: &str| {
-        // What the agent is told first, by a Python that says that it is an old one.
+        // The first request to the agent, by a Python that reports an old version.
         let program = "import sys; sys.version_info = (3, 6, 8); sys.argv[1:] = ['n']\n";
         let load = text.split_once('\n').unwrap().1;
         format!("{program}{load}")

@@ -12,7 +12,7 @@ use crate::hosts::agent::{Agent, HOSTS, Setting, asked, cluster, pretended, scri
 use crate::sandbox::hostile_input::mutation::Rng;
 use crate::sandbox_server::{entries_in, on_path, wait_until};
 
-/// What programs in Python compare is what is compared here, in the same words.
+/// Versions compare in Rust as in Python, with the same words.
 #[test]
 fn versions_are_compared_alike_in_both_languages() {
     if !on_path("python3", "--version") {

@@ -72,14 +72,14 @@ fn python() -> PathBuf {
 /// A place where the stack runs.
 trait Place {
     fn user(&self) -> &User;
-    /// What its stack says beside the base.
+    /// Returns the target's sections of the stack.
     fn target(&self) -> String;
     fn run(&mut self, words: &[&str]) -> CommandOutput;
     /// The line of `connect --json`.
     fn connected(&mut self) -> Value {
         serde_json::from_str(&self.run(&["connect", "--json"]).expect(0).out).unwrap()
     }
-    /// What is left after it was destroyed.
+    /// Returns leftovers after a destroy.
     fn leftovers(&mut self) -> Vec<String>;
 }
 
@@ -138,7 +138,7 @@ fn goes_through(name: &str, place: &mut dyn Place) {
     assert_eq!(client.computes(), "40425 45 2", "{name}: before");
     for (number, all) in [("3", 4), ("1", 2)] {
         place.run(&["scale", "work", number, "--auto-approve"]).expect(0);
-        // What left the list has ended soon after.
+        // Workers that left the scheduler's list end soon after.
         wait_until("the scheduler knows them", || client.computes() == format!("40425 45 {all}"));
     }
     client.ends();
@@ -167,7 +167,7 @@ fn leftovers(folder: &std::path::Path) -> Vec<String> {
     left
 }
 
-/// What a place says for itself: the Python that is there, and ports that are free there.
+/// Returns the target's own keys: the Python that is there, and free ports.
 fn own() -> String {
     let [port, dashboard] = free_ports::<2>();
     format!(

@@ -12,7 +12,7 @@ const MORE: &str = "[dask_cluster.work.group.large]\nmemory = \"500M\"\nresource
                     [dask_job.train]\nlike = \"work\"\nwait = true\nenv = { EPOCHS = \"3\" }\n\
                     args = [\"python\", \"-c\", \"print('done')\"]\n";
 
-/// What was written.
+/// Returns the written stack.
 fn text(user: &User) -> String {
     fs::read_to_string(user.path().join("stack.toml")).unwrap()
 }
@@ -145,7 +145,7 @@ fn dask_of_others_is_named_with_what_stops_it() {
     let said = told().says("dask-infra started it, and its notes of it are gone");
     assert!(said.err.contains(&format!("(process {leader}")), "{}", said.err);
     fs::rename(here.state.path().join("aside"), here.state.path().join("dask-infra")).unwrap();
-    // What it says stops them does.
+    // The command that it prints stops them.
     assert!(Command::new("kill").arg(scheduler.0.id().to_string()).status().unwrap().success());
     scheduler.0.wait().unwrap();
     wait_until("it is gone", || !told().err.contains(&about(&scheduler)));

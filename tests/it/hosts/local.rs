@@ -70,7 +70,7 @@ impl LocalUser {
         self.run(&["plan", "--detailed-exitcode"]).expect(0);
     }
 
-    /// What is noted of this machine.
+    /// Returns the folder of this machine's notes.
     pub fn folder(&self) -> PathBuf {
         notes_folder(self.state.path())
     }
@@ -303,7 +303,7 @@ fn what_cannot_start_says_why() {
     drop(held);
     here.apply().expect(0);
     here.nothing_to_do();
-    // What would replace it could not listen: nothing is stopped.
+    // The replacement could not listen, so nothing is stopped.
     let allow = ["apply", "--auto-approve", "--allow", "replace:dask_cluster.work"];
     let [port, other] = [here.ports[0], free_ports::<1>()[0]].map(|port| format!("{{ port = {port},"));
     let held = std::net::TcpListener::bind(("127.0.0.1", free_ports::<1>()[0])).unwrap();
@@ -366,7 +366,7 @@ fn only_who_has_the_certificates_connects() {
     let second = connected();
     assert_ne!(second["security"], first["security"]);
     assert_eq!(computes(&python, at, &tls_configuration(&second)), Ok("45".to_owned()));
-    // Of those that end soon a plan warns; they are renewed when somebody asks for it.
+    // A plan warns of certificates that expire soon; they are renewed on request.
     let object = notes_folder(here.state.path()).join("objects/clusters/_/work.json");
     let mut live: Value = serde_json::from_str(&fs::read_to_string(&object).unwrap()).unwrap();
     live["internal"]["tls"]["begins"] = "2000-01-01T00:00:00Z".into();
@@ -380,7 +380,7 @@ fn only_who_has_the_certificates_connects() {
     let third = connected();
     assert_ne!(third["security"], second["security"]);
     computes(&python, at, &tls_configuration(&second)).unwrap_err();
-    // Who has those from before does not get in, and a worker that was started with them does not join.
+    // Old certificates give no access, and a worker that was started with them does not join.
     let mut before = first.clone();
     let files = [("tls_ca_file", "ca.pem"), ("tls_client_cert", "cert.pem"), ("tls_client_key", "key.pem")];
     for (option, file) in files {
@@ -452,7 +452,7 @@ fn a_cluster_comes_back_after_a_reboot_if_that_is_asked_for() {
     here.apply().expect(0);
     assert_eq!(fs::read_to_string(&lines).unwrap(), "0 5 * * * backup\n");
 
-    // The same with a systemd, where the number follows the work.
+    // With systemd, the number of workers follows the work, too.
     here.user.edit("replicas = 2", "replicas = { min = 2, max = 2 }");
     let told = here.user.path().join("told");
     tool(&tools, "systemctl", &format!("echo \"$@\" >> {}", told.display()));

@@ -57,7 +57,7 @@ fn a_scheduler_that_is_a_job_computes_and_goes() {
     }
     drop(computes);
     login.apply().expect(0);
-    // What others cancel is seen, and submitted again with what ended with it.
+    // A scheduler that others cancel is noticed and submitted again, with the jobs that ended with it.
     let before = login.cluster.job("work-scheduler");
     login.cluster.says("scancel", &[&before]);
     wait_until("the job is gone", || !login.jobs().contains(&"work-scheduler".to_owned()));
@@ -93,7 +93,7 @@ fn workers_wait_for_a_scheduler_that_waits_in_the_queue() {
     login.run(&["why", "work"]).expect(0).says("waits: no nodes are free (Resources)");
     login.run(&["connect"]).expect(1).says("does not accept connections");
     let waiting = login.cluster.job("work-scheduler");
-    // What waits for it is killed.
+    // The process that waits for the scheduler is killed.
     let note = fs::read_to_string(login.folder().join("run/work")).unwrap();
     let note: Value = serde_json::from_str(&note).unwrap();
     let killed = Command::new("kill").args(["-9", &note["pid"].to_string()]).stdout(Stdio::null()).status();

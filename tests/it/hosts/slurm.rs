@@ -122,7 +122,7 @@ impl Login {
             let is_client = String::from_utf8_lossy(&read("status")).contains(&of_test);
             (text.contains(&here) && !is_client).then_some(text)
         });
-        // Those that are only being reaped have neither.
+        // Processes that are only being reaped have neither.
         assert_eq!(processes.collect::<Vec<_>>(), Vec::<String>::new());
     }
 }
@@ -180,7 +180,7 @@ fn a_stack_is_up_computes_and_goes() {
     }
     let seen = login.cluster.says("squeue", &["-h", "-n", "work-large-worker-0", "-o", "%C %l %P %k"]);
     assert!(seen.starts_with("2 2:00:00 cpu dask-infra "), "{seen}");
-    // What others cancel is seen, and submitted again.
+    // A job that others cancel is noticed and submitted again.
     let job = login.cluster.job("work-worker-1");
     login.cluster.says("scancel", &[&job]);
     wait_until("the job is gone", || !login.jobs().contains(&"work-worker-1".to_owned()));
@@ -441,7 +441,7 @@ fn a_dask_job_computes_with_workers_that_are_jobs() {
     login.apply().expect(0);
     wait_until("it has ended", || login.run(&["status"]).out.contains("Successful"));
     login.nothing_to_do();
-    // What it asks for can never start.
+    // A request that can never start.
     login.user.edit("replicas = 0", "replicas = 0, cpu = \"99\"");
     login.run(&again).expect(1).says("can never start");
     login.is_gone();

@@ -29,7 +29,7 @@ fn login(cluster: &Cluster, scheduler: &str) -> Lab {
     lab
 }
 
-/// What `connect` says to forward reaches a scheduler on a node behind the login node.
+/// The forward that `connect` prints reaches a scheduler on a node behind the login node.
 #[test]
 #[ignore = "nightly: a_login_node_is_reached_by_ssh runs on every change"]
 fn a_scheduler_that_is_a_job_is_reached_through_the_login_node() {

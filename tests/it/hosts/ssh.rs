@@ -59,7 +59,7 @@ impl Lab {
         keygen(&folder.path().join("other"));
         fs::copy(folder.path().join("id.pub"), folder.path().join("authorized_keys")).unwrap();
         if fs::metadata("/proc/self").map(|own| std::os::unix::fs::MetadataExt::uid(&own)).unwrap() == 0 {
-            // What an sshd of root drops its rights in.
+            // The privilege separation folder of an sshd that runs as root.
             fs::create_dir_all("/run/sshd").unwrap();
         }
         let mut lab = Self {
@@ -118,7 +118,7 @@ impl Lab {
         self.at("applier")
     }
 
-    /// What of a host is there.
+    /// Returns the files of a host.
     pub fn leftovers(&self, index: usize) -> Vec<PathBuf> {
         entries_below(&self.state(index))
     }
@@ -139,8 +139,8 @@ impl Lab {
     pub fn serve(&mut self, index: usize) {
         let folder = self.folder.path().display();
         let path = std::env::var("PATH").unwrap();
-        // What shells print before a command is not the command's answer. One below another reads no `.bashrc`: that of whoever
-        // runs the tests may take seconds.
+        // Output of a shell before a command is not the command's answer. One below another reads no `.bashrc`: that
+        // of whoever runs the tests may take seconds.
         let text = format!(
             "Port {}\nListenAddress 127.0.0.1\nHostKey {folder}/host{index}\nPidFile none\nAuthorizedKeysFile \
              {folder}/authorized_keys\nStrictModes no\nUsePAM no\nPasswordAuthentication no\n\
@@ -320,7 +320,7 @@ fn what_cannot_be_reached_is_not_called_gone() {
     lab.run(&["apply", "--auto-approve"]).expect(0);
     lab.end(1);
     lab.run_anew(&["plan"]).expect(1).says("n2 cannot be used").says("Connection refused");
-    // Who only looks sees what the others have.
+    // `status` shows the objects of the other hosts.
     let said = lab.run_anew(&["status"]).expect(1).says("n2 cannot be used");
     assert!(
         said.out.contains("dask_cluster.work") && said.out.contains("1 of 1 workers registered"),

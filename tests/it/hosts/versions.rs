@@ -66,7 +66,7 @@ fn clients_and_workers_of_other_versions_are_refused() {
     here.user.edit("environment = \"old\"", "environment = \"main\"");
     here.apply().expect(0);
     here.nothing_to_do();
-    // What the scheduler told is what is said, not what its environment has now.
+    // The message has the version that the scheduler runs, not the one in its environment now.
     environment(&folder.path().join("mutable"), &old);
     let connected: Value = serde_json::from_str(&here.run(&["connect", "--json"]).expect(0).out).unwrap();
     assert_eq!(connected["versions"]["distributed"], new.as_str());
@@ -140,7 +140,7 @@ fn an_environment_that_drifts_between_hosts_is_refused() {
     lab.run(&["destroy", "--auto-approve"]).expect(0);
 }
 
-/// What workers of a cluster say when they import a package.
+/// Returns the versions that workers of a cluster report when they import a package.
 fn imported_versions(here: &LocalUser) -> Vec<String> {
     let interpreter: Value =
         serde_json::from_str(&here.run(&["connect", "dask_cluster.work", "--json"]).expect(0).out).unwrap();
@@ -367,7 +367,7 @@ fn a_kill_while_pip_installs_is_mended() {
     let version = versions()["more_itertools"].clone();
     let index = TcpListener::bind("127.0.0.1:0").unwrap();
     index.set_nonblocking(true).unwrap();
-    // What the index does not have is among the wheels, if it is not there at all.
+    // The wheels have the package that the index lacks while the index does not answer.
     let slow = format!(
         "env = {{ PIP_INDEX_URL = \"http://{}/\", PIP_RETRIES = \"0\", PIP_FIND_LINKS = \"{}\" }}",
         index.local_addr().unwrap(),

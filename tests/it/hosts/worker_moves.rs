@@ -184,7 +184,7 @@ fn groups_alone_lose_nothing() {
         applies_whole(&lab, &mut client, &["a", "b", "c", "d"], &after);
         before = after;
     }
-    // What its groups brought to a host goes with the last of them.
+    // Files that its groups brought to a host are deleted with the last group.
     let clusters = lab.leftovers(1).into_iter().filter(|path| path.ends_with("clusters/_/work.json"));
     assert_eq!(clusters.collect::<Vec<_>>(), Vec::<PathBuf>::new());
     drop(client);

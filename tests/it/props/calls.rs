@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::player::StepResult;
 
 /// # Errors
-/// What was sent and not planned, or planned and not sent.
+/// A call that was sent and not planned, or planned and not sent.
 pub fn calls_match_plan(done: &StepResult) -> Result<usize, String> {
     let (Some(plan), true) = (&done.plan, done.is_whole()) else { return Ok(0) };
     let calls = planned(plan);

@@ -16,7 +16,7 @@ pub fn count(default: u32) -> u32 {
 /// The seed of a run that names none.
 const SEED: &str = "0";
 
-/// What the cases are drawn from: `DASK_INFRA_SEED`, any text; the same cases in every run without it.
+/// Returns the seed of the cases: `DASK_INFRA_SEED`, any text. Without it, every run has the same cases.
 pub fn seed() -> String {
     std::env::var("DASK_INFRA_SEED").unwrap_or_else(|_| SEED.to_owned())
 }

@@ -480,7 +480,7 @@ pub fn lines(of: &'static [Key], keys: &Keys, autopilot: bool) -> String {
     lines
 }
 
-/// What a section says and GKE does not have.
+/// Checks that GKE has every value that a section sets.
 ///
 /// # Errors
 /// The line, and what is there.
@@ -499,7 +499,7 @@ pub fn is_live(of: &[Key], section: &toml::Value, live: &Value) -> Result<(), St
     Ok(())
 }
 
-/// Whether a value has all of another; GKE leaves out what is off.
+/// Returns true if a value has all of another; GKE omits values that are off.
 fn holds(have: &Value, want: &Value) -> bool {
     match want {
         Value::Object(fields) => fields.iter().all(|(key, want)| holds(&have[key.as_str()], want)),

@@ -23,7 +23,7 @@ use super::player::paused;
 use super::snapshot::{Snapshot, Uid};
 
 const STACKS: [&str; 3] = ["a", "b", "c"];
-/// What may change hands: sections, their kinds, and whether stacks share them.
+/// Things that change owners: section, kind, text, and true if stacks share them.
 const THINGS: [(&str, &str, &str, bool); 4] = [
     ("dask_cluster.d", "DaskCluster", "image = \"rapids:1\"\nworker = { replicas = 0 }\n", false),
     ("dask_cluster.e", "DaskCluster", "image = \"rapids:1\"\nworker = { replicas = 0 }\n", false),
@@ -31,7 +31,7 @@ const THINGS: [(&str, &str, &str, bool); 4] = [
     ("namespace.n", "Namespace", "", true),
 ];
 
-/// What a stack's file says of a thing.
+/// A stack's declaration of a thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Declaration {
     Nothing,
@@ -302,7 +302,7 @@ impl World {
         Ok(Some(lines.collect()))
     }
 
-    /// Who has a thing after a stack was applied, and whether it goes.
+    /// Records the owners of a thing after a stack was applied. Returns true if the thing is deleted.
     fn update_holders(&mut self, stack: usize, thing: Thing, says: Declaration) -> bool {
         let (holders, shared) = (self.holders.get_mut(&thing).unwrap(), THINGS[thing.0].3);
         match says {

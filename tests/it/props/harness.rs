@@ -45,7 +45,7 @@ impl Stack {
     /// Of a text, with the files that it names in a folder.
     ///
     /// # Errors
-    /// What is wrong with it, as users see it.
+    /// The diagnostics, as users see them.
     pub fn load(folder: &Path, text: &str) -> Result<Self, String> {
         let env = |name: &str| (name == "GOOGLE_CLOUD_PROJECT").then(|| "demo".to_owned());
         let vars = BTreeMap::new();
@@ -59,7 +59,7 @@ impl Stack {
         }
     }
 
-    /// What is wanted.
+    /// Returns the desired resources.
     pub fn resources(&self) -> &[Resource] {
         &self.lowered.resources
     }
@@ -74,7 +74,7 @@ impl Stack {
         plan::stop::startable(&self.lowered.resources, &self.lowered.external, world)
     }
 
-    /// What others own, as the file says: also what was the stack's before.
+    /// Returns true if the file declares a matching resource as external, also one that was the stack's before.
     pub fn is_handed_over(&self, is: impl Fn(&Identity) -> bool) -> bool {
         self.lowered.external.iter().any(|external| is(&external.resource.identity))
     }
@@ -91,7 +91,7 @@ impl Stack {
     }
 }
 
-/// What else happens when a request is made.
+/// A fault that is injected at a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Injection {
     /// The program dies, and the request is never sent.
@@ -118,14 +118,14 @@ pub enum InjectionPoint {
         path: String,
         /// After so many others of the same kind.
         skip: usize,
-        /// What happens.
+        /// The fault.
         turn: Injection,
     },
     /// At a write, whatever it is.
     Write {
         /// After so many others.
         skip: usize,
-        /// What happens.
+        /// The fault.
         turn: Injection,
     },
     /// At a write after the lock is taken.
@@ -161,7 +161,7 @@ pub struct Api {
 /// Until when the sandbox has seen tokio's time pass. Processes of one time share it.
 type Seconds = Arc<Mutex<Instant>>;
 
-/// What stands before the APIs of a world: GKE's (`true`) and its clusters'.
+/// A layer in front of the APIs of a world: GKE's (`true`) and its clusters'.
 pub type Layer = Arc<dyn Fn(bool, axum::Router) -> axum::Router + Send + Sync>;
 
 /// A connection to a world through what stands before it.
@@ -214,7 +214,7 @@ impl Api {
         follow(&self.sandbox, &self.clock);
     }
 
-    /// What happens at this request.
+    /// Returns the fault that is injected at this request.
     fn turn(&self, request: &Request) -> Option<Injection> {
         let mut asked = self.asked.lock().unwrap();
         let turn = match self.moment.as_ref() {
@@ -246,7 +246,7 @@ impl Api {
         }
     }
 
-    /// What was asked, in order.
+    /// Returns all requests, in order.
     pub fn asked(&self) -> Vec<Request> {
         self.asked.lock().unwrap().clone()
     }
@@ -325,7 +325,7 @@ pub struct ApplyResult {
     pub summary: Option<Summary>,
     /// How long it took, by the clock of its client.
     pub took: Duration,
-    /// What was asked.
+    /// All requests.
     pub asked: Vec<Request>,
     /// Writes that were done.
     pub written: Vec<Request>,
@@ -341,7 +341,7 @@ pub struct ApprovedApply<'a> {
     pub stack: &'a Stack,
     /// The plan that was approved, with its approvals.
     pub plan: Plan,
-    /// What else happens.
+    /// The fault to inject.
     pub moment: Option<InjectionPoint>,
 }
 
@@ -367,7 +367,7 @@ pub struct Flags {
     pub stop_request: StopRequest,
 }
 
-/// Who applies.
+/// The process that applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Process {
     /// Without a lock.
@@ -379,7 +379,7 @@ pub enum Process {
 /// A world.
 pub struct Harness {
     pub sandbox: Sandbox,
-    /// Whether a world in which one thing is twice is refused.
+    /// True to refuse a world that has one thing twice.
     pub strict: bool,
     /// How long a change of an apply waits for capacity.
     pub capacity: Duration,
@@ -455,7 +455,7 @@ impl Harness {
         Self { sandbox, strict, capacity: ApplyOptions::CAPACITY, together: None }
     }
 
-    /// The same world for another process, at the same time. Both follow one clock from now on.
+    /// Returns a harness for a second process on the same world. Both follow one clock from now on.
     pub fn second_process(&mut self) -> Self {
         let together = Some(self.clock());
         self.together.clone_from(&together);
@@ -507,7 +507,7 @@ impl Harness {
         reply.body
     }
 
-    /// What a plan says; why there is none otherwise.
+    /// Plans; the error has the diagnostics.
     pub async fn plan(&self, stack: &Stack, mode: Mode) -> Result<Plan, String> {
         self.plan_with(stack, mode, &Flags::default()).await
     }
@@ -515,16 +515,16 @@ impl Harness {
     /// The plan of a command, made as `cli/session.rs` does: what would go along is looked for when something goes.
     ///
     /// # Errors
-    /// What stands against it, as users see it.
+    /// The diagnostics, as users see them.
     pub async fn plan_with(&self, stack: &Stack, mode: Mode, flags: &Flags) -> Result<Plan, String> {
         let api = Api::of(self, stack);
         self.plan_over(&*api, stack, mode, flags).await
     }
 
-    /// The same plan, with something between the program and the APIs, while the world stands still.
+    /// Plans through a layer between the program and the APIs, while the world does not change.
     ///
     /// # Errors
-    /// What stands against it, as users see it.
+    /// The diagnostics, as users see them.
     pub async fn plan_through(
         &self,
         stack: &Stack,
@@ -555,7 +555,7 @@ impl Harness {
     /// The plan of `scale ADDRESS NUMBER`.
     ///
     /// # Errors
-    /// What stands against it.
+    /// The diagnostics.
     pub async fn scale(&self, stack: &Stack, address: &str, number: u32) -> Result<Plan, String> {
         let api = Api::of(self, stack);
         let world = self.read(&*api, stack).await?.world;
@@ -581,7 +581,7 @@ impl Harness {
         Ok((plan, drift.map_err(|problems| diag::render(&problems, &stack.sources, Look::PLAIN))?))
     }
 
-    /// What is live, as the engine reads it.
+    /// Reads the live world as the engine does.
     ///
     /// # Errors
     /// One thing is in it twice.
@@ -589,7 +589,7 @@ impl Harness {
         Ok(self.read(&*Api::of(self, stack), stack).await?.world)
     }
 
-    /// What is live, as the engine reads it. No thing is in it twice.
+    /// Reads the live world as the engine does. It is an error if one thing is in it twice.
     async fn read(&self, api: &dyn LiveApi, stack: &Stack) -> Result<live::Reading, String> {
         let Lowered { owner, target, resources, external, .. } = &stack.lowered;
         let wanted = plan::read_set(resources, external, target, owner);
@@ -600,7 +600,7 @@ impl Harness {
         }
     }
 
-    /// What planning again says of a saved plan; why there is no plan otherwise.
+    /// Plans a saved plan again; the error has the diagnostics.
     pub async fn plan_again(&self, stack: &Stack, saved: &Plan) -> Result<Plan, String> {
         self.plan_again_through(&*Api::of(self, stack), stack, saved).await
     }
@@ -655,7 +655,7 @@ impl Harness {
         ended
     }
 
-    /// What is still on its way arrives.
+    /// Waits until requests and operations that are under way have ended.
     async fn settle(&self, clock: &Seconds) {
         tokio::time::sleep(Duration::from_secs(60)).await;
         follow(&self.sandbox, clock);

@@ -467,7 +467,7 @@ fn two_users(apart: usize) -> impl Strategy<Value = TwoUsers> {
         let (regional, autopilot, labels, protect) = Default::default();
         Spec { own_cluster, regional, autopilot, keys, labels, protect, sections }
     });
-    // What both of them know, so that there is something to do.
+    // Sections that both people know, so that each edit has something to do.
     let tweak = prop::sample::select(vec![Tweak::Variant, Tweak::Number(2), Tweak::Extra, Tweak::Labels]);
     let edit = prop_oneof![
         3 => tweak.prop_map(|tweak| Change::Tweak(Slot::Dask(0), tweak)),
@@ -597,7 +597,7 @@ fn a_second_person_goes_on_where_the_first_died() {
     check("after a death", 2, two_users(2).boxed(), |case| paused(case.over_a_dead_one(&tally)));
 }
 
-/// What the second meets while the first waits to send a write, and while it waits for the answer.
+/// The results for the second person while the first waits to send a write, and while it waits for the answer.
 const LOCKED_OUT: [&str; 2] = ["locked out before a write", "locked out before its answer"];
 
 #[test]

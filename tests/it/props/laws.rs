@@ -1,4 +1,4 @@
-//! What must hold after any step of any case. Judged by uid, out of the sandbox's store.
+//! Properties that hold after any step of any case. Judged by uid, out of the sandbox's store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub async fn all(player: &mut Player, step: &Step, done: &StepResult) -> Result<
 /// approved; what is protected is still there.
 ///
 /// # Errors
-/// What vanished.
+/// The thing that vanished.
 pub fn deletions_are_named(player: &Player, step: &Step, done: &StepResult) -> Result<(), String> {
     if matches!(step, Step::Edit(_) | Step::Others(_) | Step::CronRun(_) | Step::Wait(_)) {
         return Ok(());
@@ -58,7 +58,7 @@ pub fn deletions_are_named(player: &Player, step: &Step, done: &StepResult) -> R
         if let Some(resource) = shielded.filter(|_| !thing.passing) {
             return Err(format!("honesty: {} is protected, and {thing} is gone", resource.address));
         }
-        // What is in a cluster goes with it.
+        // A cluster's contents are deleted with it.
         let is_next_owners =
             player.handed_over.contains(uid) && done.after.things.contains_key(&thing.cluster);
         match if is_next_owners { Maker::Others } else { thing.maker } {
@@ -72,7 +72,7 @@ pub fn deletions_are_named(player: &Player, step: &Step, done: &StepResult) -> R
     Ok(())
 }
 
-/// What others made goes only by its own name or that of its namespace, as foreign, with an approval.
+/// Foreign things are deleted only by their own name or that of their namespace, marked as foreign, with an approval.
 fn foreign_deletions_are_approved(
     thing: &Thing,
     uid: &Uid,
@@ -111,8 +111,8 @@ fn is_bookkeeping(thing: &Thing) -> bool {
     record || home || (thing.kind == "Pod" && thing.name.starts_with("check-"))
 }
 
-/// What a cluster puts into every namespace. An object of others may name no manager: one that was applied with its name alone
-/// has no field of its own.
+/// Returns true for objects that a cluster puts into every namespace. An object of others may name no manager: one
+/// that was applied with its name alone has no field of its own.
 fn is_of_every_namespace(thing: &Thing) -> bool {
     matches!(
         (thing.kind.as_str(), thing.name.as_str()),
@@ -120,7 +120,7 @@ fn is_of_every_namespace(thing: &Thing) -> bool {
     )
 }
 
-/// What goes with what is named.
+/// Things that are deleted with the named ones.
 struct DeletedWith<'a> {
     uids: BTreeSet<&'a Uid>,
 }
@@ -190,7 +190,7 @@ pub fn in_time(step: &Step, done: &StepResult) -> Result<(), String> {
 /// **Approvals name foreign objects.** What is asked for as not of this stack was not made by a controller for a thing of ours.
 ///
 /// # Errors
-/// What is asked for, and the thing of ours.
+/// The approval that is asked for, and the thing of the stack.
 pub fn foreign_only(done: &StepResult) -> Result<(), String> {
     let asked = done.plan.iter().flat_map(|plan| plan.changes.iter().filter(|change| change.foreign));
     for change in asked {
@@ -218,7 +218,7 @@ pub fn foreign_only(done: &StepResult) -> Result<(), String> {
 /// **A second plan is empty** after every apply that did all it planned, with the same flags.
 ///
 /// # Errors
-/// What it would do.
+/// The changes of the second plan.
 pub async fn second_plan_is_empty(player: &mut Player, step: &Step, done: &StepResult) -> Result<(), String> {
     let (Step::Apply(command) | Step::Destroy(command) | Step::Stop(command) | Step::Start(command)) = step
     else {
@@ -231,7 +231,7 @@ pub async fn second_plan_is_empty(player: &mut Player, step: &Step, done: &StepR
     let Some(stack) = &player.stack else { return Ok(()) };
     let halts = matches!(step, Step::Stop(_) | Step::Start(_));
     if halts && player.died {
-        // What a death left half done elsewhere is still to be done.
+        // A command that died elsewhere may have left changes to do.
         return Ok(());
     }
     let selection = plan::Selection { targets: command.target.clone(), excludes: command.exclude.clone() };
@@ -239,7 +239,7 @@ pub async fn second_plan_is_empty(player: &mut Player, step: &Step, done: &StepR
     match player.harness.plan_with(stack, mode, &flags).await {
         Ok(plan) if plan.is_empty() => Ok(()),
         Ok(plan) => Err(format!("second plan: it is not empty: {}", actions(&plan).join("; "))),
-        // What is gone by now can no longer be meant by a flag.
+        // A flag cannot name a resource that is deleted.
         Err(why) if mode == Mode::Destroy && !command.is_whole() && why.contains("no address") => Ok(()),
         Err(why) => Err(format!("second plan: there is none: {why}")),
     }
@@ -297,7 +297,7 @@ pub fn live_keys_match(player: &Player, step: &Step, done: &StepResult) -> Resul
 /// **Nothing is forgotten.** What carries our mark is found by `plan --destroy` with the file as it is.
 ///
 /// # Errors
-/// What is not found.
+/// The thing that is not found.
 pub async fn everything_is_found(player: &mut Player) -> Result<(), String> {
     if player.stack.is_none() {
         return Ok(());
@@ -321,7 +321,7 @@ pub async fn everything_is_found(player: &mut Player) -> Result<(), String> {
     };
     let plan = match plan {
         Ok(plan) => plan,
-        // What would go along and is still needed is told with what to do.
+        // A needed resource that would be deleted too is reported with the fix.
         Err(why) if why.contains("DI0313") => return Ok(()),
         Err(why) => return Err(format!("forgotten: there is no plan to destroy: {why}")),
     };
@@ -341,7 +341,7 @@ pub async fn everything_is_found(player: &mut Player) -> Result<(), String> {
     }
 }
 
-/// Whether a plan is refused because of a damaged record.
+/// Returns true if a plan is refused because of a damaged record.
 fn is_of_record(why: &str) -> bool {
     why.contains("DI0303") && why.contains("the record of")
 }
@@ -354,7 +354,7 @@ fn delete_record() -> Request {
 /// **Nothing is left.** After a full destroy nothing carries our mark, and what others made is there.
 ///
 /// # Errors
-/// What is left or gone.
+/// The things that are left, or the foreign things that are gone.
 pub async fn nothing_left(player: &mut Player) -> Result<(), String> {
     if player.stack.is_none() {
         return Ok(());
@@ -414,7 +414,7 @@ pub async fn nothing_left(player: &mut Player) -> Result<(), String> {
     }
 }
 
-/// What a plan does, in words.
+/// Returns the changes of a plan, in words.
 pub fn actions(plan: &Plan) -> Vec<String> {
     let changed = plan.changes.iter().filter(|change| change.action != Action::Keep);
     changed

@@ -25,38 +25,38 @@ use super::script::{
 };
 use super::snapshot::{Maker, Snapshot, Thing, Uid};
 
-/// What came of a step.
+/// The result of a step.
 pub struct StepResult {
     pub before: Snapshot,
     pub after: Snapshot,
-    /// What was planned.
+    /// The plan, if there was one.
     pub plan: Option<Plan>,
     /// Why it was not applied, in the program's words.
     pub refused: Option<String>,
     pub given: Vec<Approval>,
     /// How the apply ended; `None` when there was none, or the program died.
     pub summary: Option<Summary>,
-    /// Whether the program died.
+    /// True if the program died.
     pub died: bool,
     /// How long the apply took, by the clock of its client.
     pub took: Duration,
     /// Writes that were done.
     pub written: Vec<Request>,
-    /// What other processes applied meanwhile, and what they agreed to.
+    /// Plans that other processes applied at the same time, with their approvals.
     pub others: Vec<(Plan, Vec<Approval>)>,
     /// The results of what a second person tried under this command's lock.
     pub within: Vec<Self>,
 }
 
 impl StepResult {
-    /// Whether all that was planned was done.
+    /// Returns true if everything that was planned is done.
     pub fn is_whole(&self) -> bool {
         let done =
             |summary: &Summary| summary.outcomes.iter().all(|(_, outcome, _)| *outcome == Outcome::Done);
         self.summary.as_ref().is_some_and(done)
     }
 
-    /// Whether an apply was begun.
+    /// Returns true if an apply has begun.
     pub fn is_begun(&self) -> bool {
         self.summary.is_some() || self.died
     }
@@ -69,7 +69,7 @@ impl StepResult {
         self.refused.as_deref().is_some_and(|why| why.contains(name))
     }
 
-    /// What did not succeed, in words.
+    /// Returns the unsuccessful changes, in words.
     pub fn failures(&self) -> Vec<String> {
         let (Some(plan), Some(summary)) = (&self.plan, &self.summary) else { return Vec::new() };
         let bad = summary.outcomes.iter().filter(|(_, outcome, _)| *outcome != Outcome::Done);
@@ -84,7 +84,7 @@ pub struct Player {
     /// The stack as the file says it; `None` before the first edit.
     pub stack: Option<Stack>,
     pub file: Edit,
-    /// Whether a command has died.
+    /// True once a command has died.
     pub died: bool,
     /// The number of the process that has the number 0 in a script.
     pub process: u32,
@@ -122,7 +122,7 @@ impl Player {
     /// A stack of a file, which stands beside the others.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The diagnostics of a stack that does not load.
     pub fn load(&self, edit: &Edit) -> Result<Stack, String> {
         for (name, text) in &edit.files {
             std::fs::write(self.path(name), text).unwrap();
@@ -134,7 +134,7 @@ impl Player {
         self.folder.path().join(name)
     }
 
-    /// The same file without a word of `protect`, so that all of it may go.
+    /// Returns the file without any `protect`, so that everything may be deleted.
     ///
     /// # Panics
     /// It is no stack, although it was one.
@@ -559,7 +559,7 @@ fn job_of(cron_job: &Value) -> Value {
     })
 }
 
-/// Whether an approval is about nothing of others.
+/// Returns true if an approval is not about foreign objects.
 fn is_of_ours(plan: &Plan, approval: &Approval) -> bool {
     let meant = plan.changes.iter().filter(|change| {
         change.address == approval.address || change.address.section() == approval.address.as_str()
@@ -569,7 +569,7 @@ fn is_of_ours(plan: &Plan, approval: &Approval) -> bool {
         .all(|change| !change.foreign && change.adopted.is_none())
 }
 
-/// Whether an identity of the engine is that thing.
+/// Returns true if the engine's identity is that thing.
 pub fn is(identity: &Identity, thing: &Thing) -> bool {
     match identity {
         Identity::Cluster(name) => thing.kind == "cluster" && thing.name == name.cluster,
@@ -590,7 +590,7 @@ pub fn protected(stack: &Stack) -> impl Iterator<Item = &Resource> {
 /// Plays a case on a clock that jumps over waiting; `judge` sees every step.
 ///
 /// # Errors
-/// What the judge says, with the number of the step.
+/// The judge's error, with the number of the step.
 pub fn play<J>(script: &Script, judge: J) -> Result<(), String>
 where
     J: AsyncFn(&mut Player, &Step, &StepResult) -> Result<(), String>,

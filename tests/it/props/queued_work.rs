@@ -47,19 +47,19 @@ manifest = "kueue.yaml"
 pool = "gpu"
 "#;
 
-/// What stands in the queue.
+/// The work in the queue.
 #[derive(Clone, Debug, Default)]
 struct QueuedWork {
     /// A number in the image of each of the two Dask clusters.
     images: [u32; 2],
     workers: [u32; 2],
-    /// Whether the first cluster has a group, and the number in its image.
+    /// The number in the image of the first cluster's group, if it has one.
     group: Option<u32>,
     /// A DaskJob, and the number in its image.
     job: Option<u32>,
 }
 
-/// What happens between two applies.
+/// An event between two applies.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Image(usize),

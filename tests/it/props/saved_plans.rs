@@ -53,7 +53,8 @@ fn case() -> impl Strategy<Value = Case> {
         })
 }
 
-/// What is shown and done, told apart from the program: JSON without what moves by itself.
+/// Returns the changes that are shown and sent as JSON, without values that change by themselves. Written apart from
+/// the program.
 fn essence(plan: &Plan) -> Vec<Value> {
     let changes = plan.changes.iter().map(|change| {
         let mut value = json!(change);

@@ -10,10 +10,10 @@ use serde_json::Value;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Script {
-    /// What it shows, of a kept case.
+    /// The purpose of a regression case.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub about: String,
-    /// What is still to be mended before it holds: it must fail until then, and says so when it does not any more.
+    /// The fix that this case waits for. It must fail until then, and is reported once it passes.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub waits: String,
     /// In order.
@@ -72,7 +72,7 @@ pub struct Command {
     /// `--retry-capacity`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retry_capacity: bool,
-    /// What is agreed to.
+    /// The approvals that are given.
     #[serde(default)]
     pub approval: Approvals,
     /// When the program dies.
@@ -81,7 +81,7 @@ pub struct Command {
     /// Which process it is: two of one number are the same person at the same machine.
     #[serde(default)]
     pub process: u32,
-    /// What is done by another process with another stack file, between this command's plan and its apply.
+    /// The edit that another process applies between this command's plan and its apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meanwhile: Option<Edit>,
     /// Whole commands of a second person, between this command's plan and its apply.
@@ -90,7 +90,7 @@ pub struct Command {
     /// The commands of a second person while this command holds the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<Within>,
-    /// What another process applies at the same time, with another stack file.
+    /// The edit that another process applies at the same time, with another stack file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<Edit>,
 }
@@ -101,13 +101,13 @@ impl Command {
         self.beside.is_none() && self.within.is_none() && self.during.is_empty()
     }
 
-    /// Whether it is about the whole stack.
+    /// Returns true if the command has no target and excludes nothing.
     pub fn is_whole(&self) -> bool {
         self.target.is_empty() && self.exclude.is_empty()
     }
 }
 
-/// What `--allow` gives.
+/// The approvals that `--allow` gives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Approvals {
@@ -125,7 +125,7 @@ pub enum Approvals {
 pub struct Kill {
     /// At this write, from 0 on. A command with fewer writes lives.
     pub write: usize,
-    /// Whether the write is done.
+    /// True if the write is done before the program dies.
     pub after: bool,
 }
 

@@ -1,13 +1,13 @@
-//! What is there, by **uid**: every object of every cluster and everything of GKE, straight out of the sandbox's store.
-//! It knows nothing of the engine: not its world, not its identities, not its plans.
+//! All live objects by **uid**: every object of every cluster and everything of GKE, straight out of the sandbox's
+//! store. It knows nothing of the engine: not its world, not its identities, not its plans.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use sandbox::{ClusterId, Sandbox};
 use serde_json::Value;
 
-/// What tells a thing from every other one, also from its successor of the same name. Objects have a uid, clusters an
-/// id. GKE gives pools none: theirs is the cluster's, their name, and how many pools of that name were deleted before.
+/// The identity of a thing, which differs from its successor of the same name. Objects have a uid, clusters an id.
+/// GKE gives pools none: theirs is the cluster's, their name, and how many pools of that name were deleted before.
 pub type Uid = String;
 
 /// The field manager of whoever the tests call "others".
@@ -15,7 +15,7 @@ pub const OTHERS: &str = "platform";
 /// The GKE resource label of things of others.
 pub const OTHERS_LABEL: &str = "platform-team";
 
-/// Who made a thing.
+/// The creator of a thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Maker {
     /// dask-infra: an `Apply` entry of one of its managers, or its GKE labels.
@@ -37,16 +37,16 @@ pub struct Thing {
     pub name: String,
     /// The cluster that it is in, or that it is.
     pub cluster: Uid,
-    /// Who made it.
+    /// Its creator.
     pub maker: Maker,
     /// Every field manager with an `Apply` entry.
     pub appliers: BTreeSet<String>,
     pub owners: Vec<Uid>,
-    /// Whether it is on its way out.
+    /// True while it is being deleted.
     pub going: bool,
-    /// Whether it goes by itself: a DaskCluster with a time-out.
+    /// True if it is deleted by itself: a DaskCluster with a timeout.
     pub passing: bool,
-    /// Whether it is of the Dask operator.
+    /// True for objects of the Dask operator.
     pub operator: bool,
 }
 
@@ -73,7 +73,7 @@ impl Snapshot {
         for cluster in get(sandbox, "clusters")["clusters"].as_array().into_iter().flatten() {
             let uid = word(&cluster["id"]);
             things.insert(uid.clone(), of_gke("cluster", &uid, cluster, &cluster["resourceLabels"]));
-            // Those of an Autopilot cluster are GKE's, whatever their labels: they come and go as Pods do.
+            // GKE owns the pools of an Autopilot cluster, whatever their labels: they come and go as Pods do.
             let pools = cluster["autopilot"]["enabled"] != true;
             let pools = cluster["nodePools"].as_array().filter(|_| pools);
             for pool in pools.into_iter().flatten() {
@@ -90,12 +90,12 @@ impl Snapshot {
         Self { things }
     }
 
-    /// What was here and is not in a later look.
+    /// Returns the things that a later snapshot does not have.
     pub fn removed_since<'a>(&'a self, later: &'a Self) -> impl Iterator<Item = (&'a Uid, &'a Thing)> {
         self.things.iter().filter(|(uid, _)| !later.things.contains_key(*uid))
     }
 
-    /// What a maker made.
+    /// Returns the things of one creator.
     pub fn of(&self, maker: Maker) -> impl Iterator<Item = (&Uid, &Thing)> {
         self.things.iter().filter(move |(_, thing)| thing.maker == maker)
     }
@@ -178,7 +178,7 @@ fn of_object(cluster: &str, object: &Value) -> Thing {
     }
 }
 
-/// Whether a field manager is of this program.
+/// Returns true for field managers of this program.
 pub fn is_ours(manager: &str) -> bool {
     manager == "dask-infra" || manager.starts_with("dask-infra/") || manager.starts_with("dask-infra-")
 }

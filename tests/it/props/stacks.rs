@@ -45,7 +45,7 @@ pub struct Spec {
     pub sections: Vec<Section>,
 }
 
-/// What a stack may have once.
+/// A section that a stack may have once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Slot {
     /// `[node_pool.…]`.
@@ -103,7 +103,7 @@ pub enum Expiry {
     Both,
 }
 
-/// Who writes a number.
+/// The writer of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writer {
     File,
@@ -133,7 +133,7 @@ pub enum Tweak {
     /// Its image, version or text.
     Variant,
     Number(u32),
-    /// Who writes the number.
+    /// The writer of the number.
     Writer(Writer),
     Protect,
     Manage,
@@ -195,7 +195,7 @@ fn section(slot: Slot) -> impl Strategy<Value = Section> {
     (first, second).prop_map(move |(first, second)| {
         let (renamed, namespace, variant, number, writer) = first;
         let (protect, labels, extra, extra_protect, passing, keys) = second;
-        // What is handed over was there before: an edit does that.
+        // A handed-over section was managed before; an edit hands it over.
         let theirs = false;
         Section {
             slot,
@@ -297,12 +297,12 @@ impl Spec {
         }
     }
 
-    /// Whether GKE makes its nodes: it has neither pools nor a driver.
+    /// Returns true if GKE creates the nodes: the cluster has neither pools nor a driver.
     fn is_autopilot(&self) -> bool {
         self.autopilot && self.own_cluster && self.regional
     }
 
-    /// Whether a section stands in the file.
+    /// Returns true if a section is in the file.
     fn is_said(&self, section: &Section) -> bool {
         match section.slot {
             // Without an operator there is nobody to run them: taking it out takes them out.
@@ -409,7 +409,7 @@ impl Spec {
         }
     }
 
-    /// What chooses GPUs: the pool that has them, or which GKE is to bring.
+    /// Returns the key that selects GPUs: a pool, or the accelerator that GKE provides.
     fn gpus(&self) -> Option<String> {
         match self.is_autopilot() {
             true => Some("accelerator = \"nvidia-l4\"".to_owned()),
@@ -676,7 +676,7 @@ pub fn external_change() -> impl Strategy<Value = ExternalChange> {
     ]
 }
 
-/// What others or accidents do to what is ours.
+/// Changes of the stack's objects by others or by accident.
 pub fn foreign_damage() -> impl Strategy<Value = ExternalChange> {
     let place = namespace;
     prop_oneof![

@@ -22,7 +22,7 @@ use super::player::{Player, paused};
 use super::script::{Command, Script, Step};
 use super::stacks::{self, Change, Spec};
 
-/// What comes back instead of an answer.
+/// A faulty reply in place of a good one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     Unauthorized,
@@ -219,7 +219,7 @@ async fn faulty_response(gke: bool, fault: Fault, good: Response<Body>) -> Respo
     }
 }
 
-/// What a plan would do: each change as it is sent, without what is only told.
+/// Returns a plan's changes as they are sent, without texts that are only shown.
 fn actions(plan: &Plan) -> Value {
     let mut plan = serde_json::to_value(plan).unwrap();
     let plan = plan.as_object_mut().unwrap();

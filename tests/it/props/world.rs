@@ -1,4 +1,4 @@
-//! What is there, by path, to be compared with another world: without what differs from run to run.
+//! The live objects by path, without values that differ between two equal runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -22,7 +22,7 @@ use crate::pure::partial_failure;
 const REGION: &str = "us-central1";
 const LETTERS: [&str; 4] = ["a", "b", "c", "f"];
 
-/// What the file asks for.
+/// The node count of the file.
 #[derive(Clone, Copy, Debug)]
 enum NodeCount {
     Fixed(u64),
@@ -41,9 +41,9 @@ struct Case {
     /// The pool's zones and the nodes in each; `None` when it is to be made.
     live_pool: Option<(Vec<&'static str>, u64)>,
     live_autoscaled: bool,
-    /// Whether the record says that the live zones were asked for.
+    /// True if the record has the live zones.
     recorded: bool,
-    /// Whether only the pool is selected.
+    /// True if only the pool is selected.
     only_pool: bool,
     /// Nodes with which GKE begins in a zone that a pool gets by its own update.
     newcomers: u64,
@@ -119,7 +119,7 @@ fn generated_case() -> impl Strategy<Value = Case> {
     )
 }
 
-/// What GKE has: the zones of the cluster, and the nodes of the pool in each of its.
+/// The live state of GKE: the zones of the cluster, and the nodes of the pool in each zone.
 #[derive(Clone, Debug, PartialEq)]
 struct Gke {
     cluster: Vec<String>,
@@ -246,7 +246,7 @@ fn holds(case: &Case) -> Result<(), String> {
     let vars = BTreeMap::new();
     let loaded =
         parse_text("stack.toml", &case.to_string(), &Options { env: &|_| None, vars: &vars, helm: None });
-    // What the file alone shows to be wrong never gets to a plan.
+    // An error of the file alone ends before the plan.
     let Ok(loaded) = loaded else { return Ok(()) };
     let lowered = lower(&loaded.stack, true);
     let mut gke = Gke {

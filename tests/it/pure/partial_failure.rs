@@ -46,7 +46,7 @@ struct Shape {
 }
 
 impl Shape {
-    /// The same without what refers to nothing.
+    /// Removes references to sections that are not there.
     fn whole(mut self) -> Self {
         self.pools.entry(9).or_insert(Pool { gpu: None, nodes: 1, spot: false, checked: false });
         let Self { pools, dask, namespaces } = &mut self;
@@ -169,7 +169,7 @@ fn gpus(pool: &serde_json::Value, nodes: u32) -> [u32; GPUS.len()] {
     GPUS.map(|gpu| if sort == Some(gpu) { nodes } else { 0 })
 }
 
-/// What is there, what is wanted of it, and how many GPUs there may be.
+/// The live and the desired state, and the number of GPUs that are available.
 struct Model {
     world: World,
     wish: World,
@@ -263,14 +263,15 @@ pub fn run(plan: &Plan, mut does: impl FnMut(usize) -> bool) -> RunResult {
 
 fn apply_with_failures(plan: &Plan, model: &mut Model, failing: &BTreeSet<usize>) -> RunResult {
     let ended = run(plan, |place| !failing.contains(&place) && model.perform(&plan.changes[place]));
-    // What an apply writes down of what it did.
+    // The part of the record that an apply writes.
     let inventory = model.wish.record.as_ref().unwrap().inventory.clone();
     let record = model.world.record.as_mut().unwrap();
     record.inventory.extend(inventory);
     ended
 }
 
-/// What a change that was not done has to do with another one, by the stacks alone: no word of the plan's own order.
+/// Returns true if a change that was not done is related to another one, judged by the stacks alone, not by the plan's
+/// order.
 fn is_related(case: &Case, change: &Change, other: &Change) -> bool {
     let key = |change: &Change, kind: &str| -> Option<u8> {
         change.address.section().strip_prefix(kind)?.get(1..)?.parse().ok()
@@ -358,7 +359,7 @@ fn holds(case: &Case) -> Result<(), String> {
     };
     let shown =
         |places: &BTreeSet<usize>| places.iter().map(|place| name(*place)).collect::<Vec<_>>().join(", ");
-    // What is not done is related to something that is not, down to what failed.
+    // A skipped change is related to another one that was not done, down to a failed one.
     let undone: BTreeSet<usize> =
         active.iter().copied().filter(|place| !ended.done.contains(place)).collect();
     let mut excused: BTreeSet<usize> = ended.failed.clone();

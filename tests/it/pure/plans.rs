@@ -1,4 +1,4 @@
-//! What holds of the plans of all cases (`tests/cases/plan-*`), and of the plan of a ready stack.
+//! Properties of the plans of all cases (`tests/cases/plan-*`), and of the plan of a ready stack.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,7 +15,7 @@ use crate::overlay::stop;
 use crate::planned::{Case, inputs, planned_cases, read, ready, ready_plan};
 use crate::world::settled;
 
-/// What goes by requests of its own stands where it is done: after what must be gone before it.
+/// A delete with its own request comes after every delete that must be done before it.
 #[test]
 fn deletes_stand_in_the_order_in_which_they_happen() {
     let (mut pairs, mut wrong) = (0, Vec::new());

@@ -18,7 +18,7 @@ fn pools(most: u64, buys: &str) -> String {
 
 const QUEUED: &str =
     "queued = true\nreservation = \"none\"\nlocation_policy = \"any\"\nauto_repair = false\ngvnic = true";
-/// The same by another key.
+/// The `queued` option by another key.
 const WAY: &str = "capacity = [\"queued\"]";
 const KUEUE: &str = "[kueue]\nmanage = false\n[queue.q]\npool = \"a100\"\n";
 
@@ -185,7 +185,7 @@ fn a_request_has_one_pod_set() {
     holds("manifest", "DI0326", 1, |sets| diagnostic_codes(&stack, &manifest(sets, 2, 600)));
 }
 
-/// What runs for longer than the time between two windows meets one: whatever says how long that is.
+/// A run that is longer than the time between two windows meets one, whatever key sets its length.
 #[test]
 fn runs_end_between_two_maintenance_windows() {
     const DAY: u64 = 86_400;

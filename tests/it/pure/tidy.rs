@@ -1,4 +1,4 @@
-//! What other projects put into CI scripts: layers, who may do IO, who may print, sizes, documentation.
+//! Checks that other projects put into CI scripts: layers, who may do IO, who may print, sizes, documentation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -166,7 +166,7 @@ fn imports(tests: Tests) -> BTreeMap<Vec<String>, BTreeSet<Vec<String>>> {
     files.iter().map(|(path, text)| ((*path).clone(), used(path, text))).collect()
 }
 
-/// Whether what is only for tests counts.
+/// True to count the code of tests.
 #[derive(Clone, Copy, PartialEq)]
 enum Tests {
     In,
@@ -266,7 +266,7 @@ fn no_file_imports_a_circle() {
     for (path, used) in open.iter_mut().filter(|(path, _)| !strict.contains(&path[0].as_str())) {
         used.retain(|other| !other.starts_with(path));
     }
-    // What uses nothing that is left can be no part of a circle.
+    // A file that uses none of the rest is in no cycle.
     loop {
         let still: BTreeSet<Vec<String>> = open.keys().cloned().collect();
         open.retain(|_, used| used.iter().any(|other| still.contains(other)));

@@ -23,7 +23,7 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 /// How often a start is tried when a port was taken by somebody else in between.
 const ATTEMPTS: usize = 3;
 
-/// What an audited API server writes, in its folder.
+/// The file that an audited API server writes, in its folder.
 const AUDIT_LOG: &str = "audit.log";
 
 /// Where kubelets, here KWOK, say that their nodes live.
@@ -43,7 +43,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// What a kubeconfig says that is JSON and has one cluster, as the sandbox prints it.
+    /// Reads a kubeconfig that is JSON and has one cluster, as the sandbox prints it.
     pub fn read(kubeconfig: PathBuf) -> Access {
         let config: Value = serde_json::from_slice(&fs::read(&kubeconfig).unwrap()).unwrap();
         let text = |pointer: &str| config.pointer(pointer).and_then(Value::as_str).unwrap().to_owned();
@@ -62,11 +62,11 @@ impl Access {
 enum Extent {
     /// All of it, with KWOK.
     Whole,
-    /// The same, and the API server's proxy leads to pods.
+    /// With nodes, and the API server's proxy leads to pods.
     Reachable,
     /// The whole, and the API server notes each request and who asked.
     Audited,
-    /// What the API itself rests on: namespaces, garbage collection, service accounts. No object but these
+    /// Parts that the API itself needs: namespaces, garbage collection, service accounts. No other object
     /// is touched by anybody, so answers can be compared.
     WithoutNodes,
 }

@@ -46,7 +46,7 @@ impl Dask {
         format!("tcp://127.0.0.1:{}", self.comm)
     }
 
-    /// What to give [`super::ControlPlane::restart_kwok`].
+    /// Returns the forwards for [`super::ControlPlane::restart_kwok`].
     pub fn forwards(&self) -> [Forward; 2] {
         [Forward { pod: TCP_COMM, host: self.comm }, Forward { pod: DASHBOARD, host: self.dashboard }]
     }

@@ -50,7 +50,7 @@ impl DaskFixture {
         block_in_place(|| self.user.run(words))
     }
 
-    /// What a plan says, as one line however it was wrapped, and its exit code.
+    /// Returns the exit code of a plan, and its output as one line.
     pub fn plan(&self) -> (i32, String) {
         let said = self.run(&["plan", "--detailed-exitcode"]);
         let text = format!("{} {}", said.out, said.err);

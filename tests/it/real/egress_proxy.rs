@@ -41,7 +41,7 @@ impl EgressProxy {
         EgressProxy { configuration, forwards, task }
     }
 
-    /// What `--egress-selector-config-file` of the API server wants.
+    /// Returns the file for `--egress-selector-config-file` of the API server.
     pub fn configuration(&self) -> &Path {
         &self.configuration
     }

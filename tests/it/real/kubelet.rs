@@ -1,4 +1,4 @@
-//! What a node does for its pods, with processes beside the control plane: it starts what a pod's container says, and tells the API
+//! A kubelet of processes beside the control plane: it starts the command of a pod's container, and tells the API
 //! server how that ended. A pod's address, its logs and the way to its ports are KWOK's.
 //!
 //! Pods have a network each and find schedulers by name; processes share one and have no names. So a scheduler is told ports that are
@@ -46,7 +46,7 @@ struct Pods {
     schedulers: BTreeMap<String, [u16; 2]>,
     /// The uids of pods that were started.
     started: BTreeSet<String>,
-    /// What was asked to end, and when.
+    /// Pods that were asked to end, and the time of the request.
     ending: BTreeMap<String, Instant>,
 }
 
@@ -191,8 +191,8 @@ impl Pods {
         }
     }
 
-    /// What a container said, told to KWOK, and how it ended, to the API server. A kubelet would start it again where its pod
-    /// wants that; here its pod ends, and whoever owns that makes another one.
+    /// Gives a container's output to KWOK and its exit code to the API server. A kubelet would start it again where
+    /// its pod wants that; here its pod ends, and whoever owns that makes another one.
     fn told(&self, pod: &Value, name: &str, code: i32) -> (String, Value) {
         let container = &pod["spec"]["containers"][0];
         self.say(container, &self.processes.said(name));

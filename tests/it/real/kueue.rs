@@ -105,7 +105,8 @@ impl Kueue {
     }
 }
 
-/// What stacks look for where others have Kueue. Its pod does nothing; the manager runs beside the cluster.
+/// Returns the Deployment that stacks look for to find an external Kueue. Its pod does nothing; the manager runs
+/// beside the cluster.
 fn stand_in() -> Value {
     let labels = json!({ "app": "kueue" });
     json!({

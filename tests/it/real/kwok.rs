@@ -21,7 +21,7 @@ pub enum CudaCheck {
     HasNoImage,
 }
 
-/// What a pod's port leads to when the API server is asked for a port-forward.
+/// The target of a pod's port when the API server is asked for a port-forward.
 #[derive(Clone, Copy, Debug)]
 pub struct Forward {
     /// The port of the pod, of any pod.
@@ -55,7 +55,7 @@ fn cri(lines: &[&str]) -> String {
 /// Containers with logs of their own, which a test may write.
 pub const PROGRAMS: [&str; 2] = ["job", "dask-sum"];
 
-/// What all containers of a name say.
+/// Returns the log file of all containers of a name.
 fn log_file(folder: &Path, container: &str) -> PathBuf {
     folder.join(format!("{container}.log.cri"))
 }

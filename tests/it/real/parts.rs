@@ -1,4 +1,4 @@
-//! What `tests/real/build` has built, and what a test does when it has not.
+//! Programs that `tests/real/build` builds. A test without its programs is skipped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -24,7 +24,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// What [`super::ControlPlane`] is made of.
+    /// The parts of [`super::ControlPlane`].
     pub const CONTROL_PLANE: &[Part] = &[Part::Etcd, Part::Kubernetes, Part::Kwok];
 
     fn name(self) -> &'static str {
@@ -85,7 +85,7 @@ pub fn versions() -> BTreeMap<String, String> {
     pairs.map(|(name, version)| (name.to_owned(), version.to_owned())).collect()
 }
 
-/// The same folder as in `tests/real/build`.
+/// Returns the folder that `tests/real/build` uses.
 fn cache() -> PathBuf {
     let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     set("DASK_INFRA_REAL_CACHE").unwrap_or_else(|| {
@@ -94,7 +94,7 @@ fn cache() -> PathBuf {
     })
 }
 
-/// Whether a test can run. If parts are missing, it says so under the test's name, now and in the last line
+/// Returns true if a test can run. If parts are missing, it says so under the test's name, now and in the last line
 /// of the whole run; with `DASK_INFRA_REQUIRE_REAL=1` that is a failure. Use it through [`needs!`].
 pub fn can_run(test: &str, parts: &[Part]) -> bool {
     let missing: BTreeSet<Part> = parts.iter().copied().filter(|part| !part.is_there()).collect();

@@ -120,7 +120,7 @@ impl Cluster {
         self.processes.start(format!("slurmd-n{node}"), &mut daemon);
     }
 
-    /// What one of SLURM's programs prints.
+    /// Runs one of SLURM's programs and returns its output.
     pub fn says(&self, program: &str, words: &[&str]) -> String {
         let said =
             Command::new(program).args(words).env("SLURM_CONF", self.configuration()).output().unwrap();
@@ -144,7 +144,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // What nodes have started does not end with them.
+        // Processes of the nodes do not end with the nodes.
         for user in [&user(), "nobody"] {
             self.says("scancel", &["--full", "--signal=KILL", "--user", user]);
         }

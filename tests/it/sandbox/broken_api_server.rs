@@ -19,7 +19,7 @@ use tower::ServiceExt as _;
 
 use crate::sandbox_server::{SandboxServer, User};
 
-/// What stands between.
+/// The failure of the proxy in front of the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Failure {
     /// Nothing.

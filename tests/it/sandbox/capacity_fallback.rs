@@ -133,7 +133,7 @@ fn two_hundred_end_on_the_first_way_that_has_machines_and_leave_nothing_of_the_o
         .map(|worker| {
             std::thread::spawn(move || {
                 paused(async {
-                    // What all of them have, once.
+                    // The base that all cases share, built once.
                     let base = Harness::empty();
                     let cluster = Stack::of(stack(&WAYS, &ZONES).split("[node_pool.gpu]").next().unwrap());
                     let plan = base.plan(&cluster, Mode::Apply).await.unwrap();
@@ -242,7 +242,7 @@ fn it_stays_on_the_way_that_works_until_it_is_told_to_try_again() {
     let once = Stockout { times: Some(1), ..no_machines("on-demand", ZONES[2]) };
     let served = served(vec![once]);
     let user = User::at(&served, stack(&["on-demand", "spot"], &ZONES[2..]));
-    // What is sent is in the plan that was saved.
+    // The saved plan holds the requests that are sent.
     user.run(&["plan", "-v", "--out", "p.plan"])
         .expect(0)
         .says("without machines by on-demand in us-central1-c");
@@ -297,7 +297,7 @@ fn the_ready_stack_is_applied_and_destroyed() {
     user.run(&["destroy", "--auto-approve"]).expect(0).says("Nothing to destroy");
 }
 
-/// What GKE says of a reservation that is used up is no reason to ask again for ten minutes.
+/// GKE's error for a reservation that is used up is no reason to retry for ten minutes.
 #[test]
 fn a_reservation_that_is_used_up_gives_way() {
     let message = "Reservation does not have enough resources for the request: specific reservation \"t4s\" is insufficient for node \

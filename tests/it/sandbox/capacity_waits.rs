@@ -205,7 +205,7 @@ fn a_stop_takes_requests_and_jobs_along_and_a_start_asks_again() {
     capacity(&served, "there");
     user.run(&["apply", "--auto-approve"]).expect(0).says("job.train: created");
 
-    // What has ended is not asked for again.
+    // A finished request is not created again.
     let second = uid(&served, REQUEST);
     user.run(&["stop", "--auto-approve"]).expect(0);
     user.run(&["start", "--auto-approve"]).expect(0);

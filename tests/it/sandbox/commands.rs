@@ -164,7 +164,7 @@ fn help_of_every_command_has_an_example_and_the_short_one_fits_a_screen() {
     user.run(&["explain"]).expect(0).says("dask_cluster");
 }
 
-/// What bash offers for the last of these words, by the script that it was given.
+/// Returns bash's completions for the last of these words, by the script that it was given.
 fn shell_completions(user: &User, words: &[&str]) -> String {
     const ASK: &str = r#"
         eval "$SCRIPT"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
@@ -236,7 +236,7 @@ fn a_doctor_names_what_is_missing_and_no_secret() {
         command_output(&mut command).expect(0).says("service_account of me@x").says("No problems found");
     let secret = pem.lines().nth(1).unwrap();
     assert!(found.out.contains("bills") && !found.out.contains(secret) && !found.err.contains(secret));
-    // What requests could not use is no good news.
+    // An unusable key is reported as a problem.
     std::fs::write(&key, of("CANARY").to_string()).unwrap();
     let found = command_output(&mut command).expect(1).says("cannot be used: its `private_key`");
     assert!(!found.out.contains("CANARY") && !found.err.contains("CANARY"));
@@ -429,7 +429,7 @@ fn other_mistakes_outside_the_file_name_what_to_do() {
     assert!(first(&found).contains("it has no `type`"), "{}", found.err);
 }
 
-/// What is left out of an apply is not checked on what that apply created again.
+/// A check that the selection excludes does not run on resources that this apply recreated.
 #[test]
 fn a_check_that_was_left_out_runs_again_on_what_was_replaced() {
     let user = User::empty();

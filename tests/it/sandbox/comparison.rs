@@ -43,7 +43,7 @@ struct KindCase {
     kind: &'static str,
     path: &'static str,
     schema: Schema,
-    /// What is generated.
+    /// The generator of objects.
     objects: BoxedStrategy<Value>,
 }
 
@@ -96,7 +96,7 @@ fn last(path: &FieldPath, at: usize) -> &str {
     }
 }
 
-/// What spellings a place has. Written here once more: the program's own rules are what is tried.
+/// Returns the equal spellings of a value at a place. Written here once more: the program's own rules are under test.
 fn spellings(schema: Option<&Schema>, path: &FieldPath) -> Option<&'static [&'static [&'static str]]> {
     let amount = matches!((last(path, 3), last(path, 2)), ("resources", "limits" | "requests"))
         || last(path, 1) == "sizeLimit" && last(path, 2) == "emptyDir";
@@ -202,7 +202,7 @@ fn distinct(list: Vec<Value>, kind: &List, items: &Schema) -> Vec<Value> {
     list.into_iter().filter(fresh).collect()
 }
 
-/// The same value said otherwise: lists that have no order turned, spellings changed, as `turns` has it.
+/// Returns an equal value in another form: unordered lists rotated, spellings changed, as `turns` says.
 fn respelled(value: &Value, schema: Option<&Schema>, path: &FieldPath, turns: usize) -> Value {
     match value {
         Value::Object(map) => {
@@ -483,7 +483,7 @@ fn changes(compared: &Compared) -> Vec<String> {
         .collect()
 }
 
-/// What was tried of one case: nothing when the server took it for wrong.
+/// The progress of one case; both are false if the server refused it.
 #[derive(Clone, Copy, Debug, Default)]
 struct CaseResult {
     sent: bool,
@@ -582,7 +582,8 @@ fn check_foreign_edit(
     Ok(true)
 }
 
-/// What another manager set and we set no longer is told as theirs, however late we applied the rest.
+/// A field that another manager set and the stack no longer sets is reported as foreign, however late the rest is
+/// applied.
 fn check_foreign_fields(
     sort: &KindCase,
     body: &Value,

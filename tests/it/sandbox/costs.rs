@@ -100,11 +100,11 @@ fn a_budget_is_refused_and_allowed_once() {
     user.run(&["plan", "--allow", "budget", "--out", "p"]).expect(0);
     // The approval is in the plan.
     user.run(&["apply", "p"]).expect(0);
-    // The same again changes nothing: the stack still costs more than it may, and nothing is refused.
+    // A second plan changes nothing: the stack still costs more than its budget, and nothing is refused.
     user.run(&["plan"]).expect(0).says("unchanged").says("DI0348");
     user.run(&["plan", "--detailed-exitcode"]).expect(0);
     user.run(&["apply", "--auto-approve"]).expect(0).says("DI0348");
-    // What saves money is not refused, although it saves too little.
+    // A change that saves money is allowed, although it saves too little.
     let scaled = |number: u32| {
         let nodes = stack.replace("nodes = 4", &format!("nodes = {number}"));
         nodes.replace("replicas = 4", &format!("replicas = {number}"))

@@ -94,7 +94,7 @@ fn encoded(text: &str) -> Value {
 #[test]
 fn a_secret_of_the_environment_is_written_and_told_apart_and_never_shown() {
     let mut at = start();
-    // What needs no value asks for none.
+    // Commands that need no value do not ask for one.
     at.run(None, &["validate"]).expect(0);
     at.run(None, &["plan", "--offline"]).expect(0);
     for words in [&["plan"][..], &["apply", "--auto-approve"], &["plan", "--out", "p"]] {
@@ -116,7 +116,7 @@ fn a_secret_of_the_environment_is_written_and_told_apart_and_never_shown() {
     let reference = &cluster["spec"]["worker"]["spec"]["containers"][0]["env"][0]["valueFrom"];
     assert_eq!(*reference, json!({ "secretKeyRef": { "name": "s-env", "key": "HUB_TOKEN" } }));
 
-    // The same value is no change, another one is.
+    // An equal value is no change, another one is.
     at.run(Some(FIRST), &["plan", "--detailed-exitcode"]).expect(0).says("No changes");
     let changed = at.run(Some(SECOND), &["plan", "--detailed-exitcode"]).expect(2).says("data.HUB_TOKEN");
     let words: Vec<&str> = changed.out.split_whitespace().collect();
@@ -140,7 +140,7 @@ fn a_secret_of_the_environment_is_written_and_told_apart_and_never_shown() {
     assert_eq!(at.live(OWN, "HUB_TOKEN"), encoded(SECOND));
     at.run(Some(SECOND), &["plan", "--detailed-exitcode"]).expect(0);
 
-    // What others write there is put back, and told without its value.
+    // A foreign edit is reverted, and reported without its value.
     at.served.merge(OWN, &json!({ "data": { "HUB_TOKEN": encoded(BY_HAND) } }));
     at.run(Some(SECOND), &["plan", "--refresh-only"])
         .expect(2)

@@ -26,11 +26,11 @@ use crate::props::harness::{
 /// Cases of each scenario when nobody says how many. One costs about two seconds of a core in a debug build.
 const SAMPLE: usize = 3;
 
-/// Who applies first, and who goes on.
+/// The process that applies first, and the one that goes on.
 const FIRST: Process = Process::Number(1);
 const SECOND: Process = Process::Number(2);
 
-/// What goes wrong with one request.
+/// A fault of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fault {
     /// Refused with this code, once.
@@ -191,7 +191,7 @@ struct Scenario {
     theirs: Vec<String>,
 }
 
-/// What a run without any fault is like.
+/// The plan, the cases and the result of a run without any fault.
 struct UndisturbedRun {
     plan: Plan,
     cases: Vec<Case>,
@@ -318,7 +318,7 @@ impl Scenario {
         Ok((true, !more.is_empty()))
     }
 
-    /// What others made, as it is.
+    /// Returns the foreign objects as they are.
     async fn foreign_objects(&self, harness: &Harness) -> Vec<Value> {
         let mut found = Vec::new();
         let cluster = "/v1/projects/demo/locations/us-central1-c/clusters/theirs";

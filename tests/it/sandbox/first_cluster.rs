@@ -90,7 +90,7 @@ fn the_guide_to_a_first_cluster_shows_what_is_printed() {
     assert!(served.sandbox.clusters().is_empty());
 }
 
-/// What the table of costs is computed from is what the plan prints.
+/// The plan prints the numbers that the table of costs is computed from.
 #[test]
 fn its_sums_are_right() {
     let page = page();

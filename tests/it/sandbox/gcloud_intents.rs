@@ -1,5 +1,6 @@
-//! What gcloud 528 sends for nearly four hundred intents, sent to the sandbox: it takes what the real service takes,
-//! ends the operation, and then shows what was asked for.
+//! Requests of gcloud 528 for nearly four hundred intents, sent to the sandbox: it accepts them as the real service
+//! does,
+//! ends the operation, and then shows the new values.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +34,7 @@ const SHOWN_OTHERWISE: &[(&str, &str)] = &[
     ("cluster-update-password", "names and passwords are not in answers"),
 ];
 
-/// What an update's field is called in answers, where it is not its own name without `desired`.
+/// Names of update fields in answers, where they are not the field's name without `desired`.
 const NAMES: &[(&str, &str)] = &[
     ("desiredAutopilotWorkloadPolicyConfig", "workloadPolicyConfig"),
     ("desiredClusterAutoscaling", "autoscaling"),
@@ -126,7 +127,7 @@ fn outline(requests: &[Value]) -> Outline {
     }
 }
 
-/// What an intent takes for granted: cluster `c` with pool `n`, and what its `given` says of them.
+/// Returns the world that an intent needs: cluster `c` with pool `n`, and the values of its `given`.
 fn world(intent: &Value, requests: &[Value]) -> World {
     let Outline { location, creates, adds_pool } = outline(requests);
     let clock = Clock::Manual(jiff::Timestamp::UNIX_EPOCH);
@@ -154,7 +155,7 @@ fn world(intent: &Value, requests: &[Value]) -> World {
     world
 }
 
-/// What is wanted and not shown, as `place: wanted, shown`. Zero values need not be shown.
+/// Collects desired values that are not shown, as `place: wanted, shown`. Zero values need not be shown.
 fn missing(wanted: &Value, shown: &Value, place: &str, found: &mut Vec<String>) {
     match (wanted, shown) {
         (Value::Object(map), _) => {
@@ -215,7 +216,7 @@ fn shown_name(key: &str) -> String {
     letters.next().map(|first| first.to_ascii_lowercase()).into_iter().chain(letters).collect()
 }
 
-/// What of a change is not shown anywhere under its name.
+/// Collects fields of a change that are not shown anywhere under their name.
 fn unshown(change: &Value, tree: &Value, found: &mut Vec<String>) {
     for (key, value) in change.as_object().into_iter().flatten() {
         if UNSEEN.contains(&key.as_str()) {

@@ -24,7 +24,7 @@ use crate::sandbox_server::SandboxServer;
 /// Fewer bodies would be a loss.
 const LEAST_BODIES: usize = 200;
 
-/// What its types do not keep: `METHOD PATH FIELD`, and why. May only get shorter.
+/// Fields that the client's types lose: `METHOD PATH FIELD`, and why. May only get shorter.
 const LOST: &[(&str, &str)] = &[];
 
 /// A body through the type of its request: what comes back, or why it does not fit.

@@ -34,7 +34,7 @@ use self::values::*;
 struct Parser {
     name: &'static str,
     seeds: fn() -> Vec<Vec<u8>>,
-    /// Whether values are changed rather than bytes: most broken JSON tells nothing about a reader of JSON.
+    /// True to change values rather than bytes: most broken JSON tells nothing about a reader of JSON.
     json: bool,
     feed: fn(&[u8], &Path) -> Result<(), String>,
 }
@@ -64,7 +64,7 @@ const PARSERS: &[Parser] = &[
     Parser { name: "sandbox folder, entries", seeds: entries, json: true, feed: entry },
 ];
 
-/// What a person would see, through the one gate; and that nothing in it steers a terminal.
+/// Returns the output that a person would see; it is an error if anything in it controls the terminal.
 fn rendered_output(say: impl FnOnce(&mut Human)) -> Result<String, String> {
     #[derive(Clone, Default)]
     struct SharedBuffer(Arc<Mutex<Vec<u8>>>);
@@ -121,7 +121,7 @@ struct InputResult {
     told: Option<(String, Vec<u8>)>,
 }
 
-/// What an input did: nothing, a complaint, or a panic.
+/// Runs a parser on an input. Returns a complaint or a panic, if any.
 fn run_parser(parser: &Parser, input: &[u8], scratch: &Path) -> Option<String> {
     match catch_unwind(AssertUnwindSafe(|| (parser.feed)(input, scratch))) {
         Ok(said) => said.err(),

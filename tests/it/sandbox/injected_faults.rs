@@ -92,7 +92,7 @@ fn a_quota_of_the_project_is_seen_before_the_first_write() {
     let serving = SandboxProcess::start(&user, &["--quota", "GPUS_ALL_REGIONS=9", "--quota", "CPUS=1000"]);
     user.run(&["--sandbox=box", "doctor"]).expect(0);
     user.run(&["--sandbox=box", "apply", "--auto-approve"]).expect(0);
-    // What uses no more capacity is asked nothing more.
+    // Plans that need no more capacity check no quota.
     user.run(&["--sandbox=box", "plan", "--detailed-exitcode"]).expect(0);
     user.run(&["--sandbox=box", "doctor"]).expect(0).says("an apply creates no nodes");
     serving.stop();

@@ -23,7 +23,7 @@ fn chance(word: &str) -> u64 {
 /// How a killed run was.
 #[derive(Debug)]
 struct KilledRun {
-    /// Whether it was over before it was killed.
+    /// True if it had ended before it was killed.
     over: bool,
     /// The last line that it said.
     last: String,

@@ -108,7 +108,7 @@ fn objects_come_and_go_with_their_files() {
     user.run(&["destroy", "--auto-approve"]).expect(0);
 }
 
-/// What takes the GPUs of a pool comes after the check that needs one of them to be free, whatever kind it is.
+/// Resources of any kind that take the GPUs of a pool come after the check that needs a free one.
 #[test]
 fn kinds_that_gke_installs_are_applied_and_deleted() {
     let served = SandboxServer::fast();

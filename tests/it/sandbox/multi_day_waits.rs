@@ -141,7 +141,7 @@ impl Night {
         found["items"].as_array().unwrap().iter().map(zone).collect()
     }
 
-    /// Whether the one request is in a state.
+    /// Returns true if the one request is in a state.
     fn is(&self, state: &str) -> bool {
         let found = self.served.get(REQUESTS);
         let conditions = found["items"][0]["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -188,7 +188,7 @@ fn killed_at_any_step_it_goes_on_from_another_folder() {
         assert!(night.paid().iter().all(|zone| zone == "us-central1-b"), "{step}");
         first.run(&PLAN).expect(0).says("No changes");
 
-        // What is done is paid for no longer.
+        // Finished work costs nothing more.
         night.wait_until("the nodes go when nothing runs on them", |night| night.paid().is_empty());
         first.run(&PLAN).expect(0).says("No changes");
     }

@@ -31,7 +31,7 @@ const GOOGLE: &[&str] = &[
     "cloudresourcemanager.googleapis.com:443",
 ];
 
-/// What came in at a server: `authorization` and `x-goog-user-project`.
+/// Headers that a server received: `authorization` and `x-goog-user-project`.
 type RequestLog = Arc<Mutex<Vec<(String, String)>>>;
 
 /// Google and a cluster of it behind a proxy, with a token server.
@@ -338,7 +338,7 @@ fn both_apis_are_reached_through_a_socks_proxy() {
             assert!(heads.iter().any(|head| head["SOCKS ".len()..].starts_with(host)), "{host}: {heads:?}");
         }
     }
-    // What kube cannot send is refused before anything goes out; Google's own servers get it.
+    // Requests that kube cannot send are refused first; Google's own servers get them.
     let mut plan = world.command(&user, &["plan"]);
     plan.env("HTTPS_PROXY", format!("socks5://ada:Canary-pw@{}", world.proxy.address));
     let refused = command_output(&mut plan).expect(1);

@@ -1,5 +1,6 @@
-//! What belongs to whom in one cluster, told by the real program against a served sandbox: stacks that share, things
-//! of others in our places, what left the file, and a record that is lost or another stack's.
+//! Ownership in one cluster, by the real program against a served sandbox: stacks that share, foreign objects with
+//! names of the
+//! stack, sections that left the file, and a record that is lost or another stack's.
 
 use serde_json::{Value, json};
 
@@ -379,7 +380,7 @@ fn an_object_without_its_field_manager_is_named_by_destroy() {
     assert_eq!(served.code(CLUSTER), 404);
 }
 
-/// What was handed over is nobody's to delete when its section is gone.
+/// A handed-over object is not deleted when its section is removed.
 #[test]
 fn what_was_handed_over_outlives_its_section_and_the_stack() {
     let served = SandboxServer::fast();

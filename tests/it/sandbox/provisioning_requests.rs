@@ -185,7 +185,7 @@ fn groups_and_jobs_have_nodes_of_their_own() {
     user.run(&["destroy", "--auto-approve"]).expect(0);
 }
 
-/// What is stopped asks for nothing, and what is started asks again.
+/// A stopped cluster requests no nodes; starting it requests them again.
 #[test]
 fn a_cluster_that_is_stopped_and_started_has_new_nodes() {
     let (served, user) = user(Options::default(), RAPIDS);

@@ -164,7 +164,7 @@ fn a_queue_goes_with_nothing_of_it_left() {
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
 }
 
-/// What Kueue keeps while it is used is not replaced, and the stack's own work is not told to be of others.
+/// An object that Kueue keeps while it is in use is not replaced, and the stack's own work is not reported as foreign.
 #[test]
 fn a_queue_with_own_work_is_not_replaced_and_kueue_goes_with_it() {
     let served = SandboxServer::fast();
@@ -214,7 +214,7 @@ fn a_job_in_a_queue_says_what_kueue_says() {
     user.run(&["apply", "--auto-approve", "--target", "job.train"]).expect(0);
 }
 
-/// What sections become fits the definitions of Kueue 0.15.0, and nothing in it is unknown there.
+/// Objects of sections fit the CRDs of Kueue 0.15.0, without unknown fields.
 #[test]
 fn queues_fit_kueues_own_definitions() {
     let env = |_: &str| Some("demo".to_owned());

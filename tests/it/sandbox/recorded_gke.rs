@@ -7,7 +7,7 @@ use sandbox::{Options, Scale};
 
 use crate::sandbox_server::{SandboxServer, on_path};
 
-/// What the recorded exchanges must score at least; see `published_exchanges_come_back`.
+/// The least score of the recorded exchanges; see `published_exchanges_come_back`.
 const LEAST_SCORE: f64 = 0.998;
 
 /// The folder of facts beside the project, where a developer's machine has one.

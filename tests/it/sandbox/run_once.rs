@@ -1,4 +1,4 @@
-//! What is made once is made once: whatever else is applied, left out, scaled, renamed, killed, or lost.
+//! Run-once resources are created once: whatever else is applied, excluded, scaled, renamed, killed, or lost.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ impl RunOnceResource {
         }
     }
 
-    /// What a plan says of the one that went.
+    /// Returns the plan's text about one that is gone.
     fn gone(self) -> &'static str {
         match self {
             Self::Job => "the job has run and was deleted",
@@ -53,7 +53,7 @@ impl RunOnceResource {
     fn stack(self, key: &str, text: &str, labels: &str) -> String {
         let what = match self {
             Self::Job => format!("args = [\"python\", \"{text}\"]"),
-            // What tells one text from another is an argument here, too.
+            // The part that distinguishes two texts is an argument here, too.
             Self::IdleCluster => {
                 format!("idle_timeout = 3600\nscheduler = {{ env = {{ TEXT = \"{text}\" }} }}")
             }
@@ -76,7 +76,7 @@ fn write(user: &User, text: &str) {
     user.write(text);
 }
 
-/// What is done between the end of what is made once and the next plan.
+/// A step between the end of a run-once resource and the next plan.
 type Disturbance = (&'static str, fn(RunOnceResource, &User));
 
 const HARMLESS: &[Disturbance] = &[

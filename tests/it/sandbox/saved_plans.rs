@@ -12,7 +12,7 @@ fn the_committed_schema_of_plans_is_current() {
     golden(&root().join("schemas/plan.schema.json"), &format!("{:#}\n", document::schema())).unwrap();
 }
 
-/// What a conftest policy does: goes over `resource_changes` and collects denials.
+/// Does the work of a conftest policy: goes over `resource_changes` and collects denials.
 fn denials(plan: &Value, dear: f64) -> Vec<String> {
     let mut denied = Vec::new();
     for change in plan["resource_changes"].as_array().unwrap() {

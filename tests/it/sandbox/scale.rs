@@ -150,7 +150,7 @@ fn a_number_is_changed_at_once_and_kept_when_asked() {
     assert_eq!(names(&lab.workers(), "d-small"), names(&few, "d-small"));
     user.run(&["apply", "--auto-approve"]).expect(0);
     assert_eq!(names(&lab.workers(), "d-big").len(), 2);
-    // The same of a plan of the whole stack.
+    // A plan of the whole stack says so, too.
     user.edit("[dask_cluster.d.group.big]\nreplicas = 2", "[dask_cluster.d.group.big]\nreplicas = 1");
     user.run(&["apply", "--auto-approve"]).expect(0).says("DI0434");
     assert_eq!(names(&lab.workers(), "d-small"), names(&few, "d-small"));
@@ -183,7 +183,7 @@ fn whose_number_it_is_decides() {
         .says("web.yaml:6:13: replicas = 3 (was 1)");
     let web = fs::read_to_string(user.path().join("web.yaml")).unwrap();
     assert_eq!(web, WEB.replace("replicas: 1", "replicas: 3"));
-    // What --write cannot edit is told before anything is done.
+    // A number that `--write` cannot edit is reported before anything is done.
     user.run(&["scale", "d.group.small", "3", "--write", "--auto-approve"])
         .expect(1)
         .says("it comes from \"${var.small}\"");
@@ -232,8 +232,9 @@ image = "demo:1"
 worker = { replicas = 1, gpus = 1, pool = "t4" }
 "#;
 
-/// What was asked for is there: no nodes for no workers. `status` says whose number that is, and `scale` does not warn of what it
-/// was asked to do.
+/// A group that was scaled to zero is ready without nodes. `status` names the writer of the number, and `scale` does
+/// not warn of its own
+/// result.
 #[test]
 fn what_is_scaled_to_nothing_is_ready() {
     let served = SandboxServer::fast();

@@ -167,7 +167,7 @@ data:
 
 const OTHER: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: { name: other, namespace: default }\ndata: { admin_password: changed-1 }\n";
 
-/// What stands for `helm`: prints one object, or, while there is a file `fails` beside it, says what it was given and fails.
+/// A fake `helm`: prints one object or, while there is a file `fails` beside it, its arguments, and fails.
 fn helm(folder: &Path) -> PathBuf {
     use std::os::unix::fs::PermissionsExt as _;
     let rendered = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "chart", "namespace": "default" },
@@ -228,7 +228,7 @@ fn create(served: &SandboxServer, path: &str, object: &Value) {
     assert!(answer.status().is_success(), "{path}: {}", answer.status());
 }
 
-/// What came out where.
+/// Leaked secrets, by command and format.
 #[derive(Default)]
 struct Table {
     rows: BTreeMap<&'static str, Vec<String>>,
@@ -383,7 +383,7 @@ fn no_secret_comes_out_of_any_command_in_any_format() {
     let said = table.run(&user, &["apply", "--auto-approve", "--exclude", "manifest.other", "--json"]);
     assert!(!said.contains("too bad"), "{said}");
 
-    // What others made and changed.
+    // Objects that others created and changed.
     let metadata = |name: &str| json!({ "name": name, "namespace": "default" });
     let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": metadata("live"),
         "stringData": { "x": canary("live Secret") } });
@@ -407,7 +407,7 @@ fn no_secret_comes_out_of_any_command_in_any_format() {
         let said = table.run(&user, &["apply", "--auto-approve", "--allow", take, shown]);
         assert!(!said.contains("DI0306"), "{said}");
     }
-    // What was kept in the cluster.
+    // The records in the cluster.
     let records = served.get("/api/v1/namespaces/dask-infra/configmaps");
     table.look("record", &records.to_string());
     table.look("events", &served.get("/api/v1/events").to_string());

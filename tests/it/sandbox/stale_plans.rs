@@ -55,7 +55,7 @@ fn call(method: Method, path: &str, body: Value) -> Step {
 
 type Tamper = (&'static str, fn(&mut Plan));
 
-/// What somebody who can write the file may do to it; the digest is made anew each time.
+/// Edits of a plan file by anybody who can write it; the digest is computed again each time.
 const TAMPERS: &[Tamper] = &[
     ("a step more on what is updated", |plan| {
         let smuggled = call(Method::Delete, THEIRS, json!({}));
@@ -337,7 +337,7 @@ fn a_saved_plan_is_its_owners_alone() {
     let (path, victim) = (folder.path().join("plan"), folder.path().join("victim"));
     std::fs::write(&victim, "theirs").unwrap();
     symlink(&victim, &path).unwrap();
-    // What was at the predictable place before was followed and cut.
+    // A link at a predictable place was once followed and its target truncated.
     let beside = folder.path().join(format!(".plan.{}", std::process::id()));
     symlink(&victim, &beside).unwrap();
     plan_file::save(&path, &planned::ready_plan(&model::resource::World::empty())).unwrap();

@@ -114,7 +114,7 @@ fn what_a_repository_brought_along_for_clients_is_used_by_none() {
         .says("gcloud")
         .says("move it away");
     assert_eq!(fs::read_to_string(folder.join("gcloud/credentials.db")).unwrap(), "precious");
-    // What says that it was made for a sandbox may have been brought along as well.
+    // A repository may also contain the file that marks a folder as made for a sandbox.
     fs::write(folder.join("gcloud/.made-for-a-dask-infra-sandbox"), "").unwrap();
     fs::write(folder.join("kubeconfig"), "precious").unwrap();
     let mut server =

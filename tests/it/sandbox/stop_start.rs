@@ -149,7 +149,7 @@ fn a_section_stops_by_itself_and_starts_with_what_it_needs() {
     assert_eq!(lab.names("daskclusters"), ["d", "other"]);
     lab.is_ready_or_stopped();
 
-    // What was deleted by hand is stopped by a note alone.
+    // A cluster that was deleted by hand is stopped by a note in the record alone.
     let path = format!("{DASK}/daskclusters/other");
     assert_eq!(lab.served.delete(&path), 200);
     user.run(&["stop", "other", "--auto-approve"]).expect(0);
@@ -180,7 +180,7 @@ fn a_stop_that_is_killed_goes_on() {
         starting.until(until);
         starting.signal("KILL");
         starting.end();
-        // The same command goes on, whatever it came to.
+        // Running the command again completes it, whatever its first result was.
         user.run(&["start", "--auto-approve"]).expect(0);
         lab.is_ready_or_stopped();
         assert_eq!(lab.names("daskclusters"), ["d", "other"]);

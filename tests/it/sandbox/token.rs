@@ -91,7 +91,7 @@ fn before_a_real_server_only_who_knows_the_token_is_answered() {
     let said = without_token(&there, &["sandbox", "kubeconfig", "c", "--dir", "nowhere"]);
     assert_eq!(said.code, 1);
 
-    // What `sandbox env` and `sandbox kubeconfig` give to clients knows it.
+    // The configurations of `sandbox env` and `sandbox kubeconfig` have the token.
     let dir = folder.path().join("box").display().to_string();
     let env = user.run(&["sandbox", "env", "--dir", &dir]).expect(0).out;
     assert!(env.contains(&format!("export DASK_INFRA_SANDBOX_TOKEN_FILE={}\n", kept.display())), "{env}");

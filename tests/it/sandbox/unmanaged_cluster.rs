@@ -26,7 +26,7 @@ fn running(served: &SandboxServer, path: &str) -> Value {
     panic!("{path} does not run");
 }
 
-/// What Terraform would have made.
+/// Creates the cluster that Terraform would have created.
 fn platform(served: &SandboxServer) {
     let cpu = json!({ "name": "cpu", "initialNodeCount": 1, "config": { "machineType": "e2-standard-4" } });
     let cluster = json!({ "cluster": { "name": "shared", "nodePools": [cpu] } });

@@ -1,5 +1,5 @@
-//! What a host, a folder of a stack or another process says is input: it chooses no file of this machine, no program that runs here and
-//! no command that people paste.
+//! Answers of hosts, files in a stack's folder and names of processes are untrusted: they choose no file of this
+//! machine, no program that runs here and no command that people paste.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -22,7 +22,7 @@ fn words<'w>(more: &[&'w str]) -> Vec<&'w str> {
     ALLOW.iter().chain(more).copied().collect()
 }
 
-/// Whether who runs the tests has SIGHUP ignored, as `nohup` does: programs inherit that, and cannot be asked otherwise.
+/// Returns true if the test runner ignores SIGHUP, as `nohup` does: programs inherit that.
 fn hangups_are_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

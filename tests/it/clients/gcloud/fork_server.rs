@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
-/// What the launcher gives to Python before the words of gcloud.
+/// Arguments that the launcher gives to Python before the words of gcloud.
 const PYTHON_ARGUMENTS: &str = "CLOUDSDK_PYTHON_ARGS";
 
 /// One gcloud at a time; the process ends with its input, and so with this one, however that ends.
@@ -18,13 +18,13 @@ struct ForkServer {
     answers: BufReader<ChildStdout>,
 }
 
-/// Those that wait for a command.
+/// Servers that wait for a command.
 static IDLE: Mutex<Vec<ForkServer>> = Mutex::new(Vec::new());
 
-/// Whether one could not be started: then nobody tries again.
+/// True once a server could not be started: then nobody tries again.
 static IS_IMPOSSIBLE: AtomicBool = AtomicBool::new(false);
 
-/// What gcloud says to these words: its exit code, and all that it wrote. `None` when it cannot be preloaded.
+/// Runs gcloud with these words. Returns its exit code and its whole output, or `None` if it cannot be preloaded.
 pub(super) fn run(words: &[&str], environment: &[(&str, String)]) -> Option<(i32, String)> {
     let idle = IDLE.lock().expect("no test failed with it").pop();
     let mut gcloud = idle.or_else(ForkServer::start)?;

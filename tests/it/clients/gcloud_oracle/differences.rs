@@ -31,7 +31,7 @@ pub struct Class {
     instead: Option<Replacement>,
 }
 
-/// The same meaning by another request, whose value is compared all the same.
+/// Another request with an equal meaning, whose value is compared all the same.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Replacement {
@@ -185,7 +185,7 @@ fn in_path(value: &Value, path: &str) -> bool {
     below.is_some_and(|(_, rest)| rest.split_once('/').is_none_or(|(_, name)| path.starts_with(name)))
 }
 
-/// What a body says: values by their places.
+/// Returns the values of a body by their places.
 pub fn fields(body: &Value) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     leaves(body, String::new(), &mut found);

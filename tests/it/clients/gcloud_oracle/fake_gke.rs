@@ -40,7 +40,7 @@ impl FakeGke {
         Self { url, state }
     }
 
-    /// What was written, in order.
+    /// Returns the writes, in order.
     pub fn requests(&self) -> Vec<Request> {
         self.state.lock().unwrap().written.clone()
     }
@@ -137,7 +137,7 @@ fn operation() -> Value {
     json!({ "name": "operation-1", "status": "DONE", "operationType": "UPDATE_CLUSTER", "zone": "us-central1-c" })
 }
 
-/// What GKE adds to a cluster and its pools, as far as gcloud or a plan asks for it.
+/// Adds the fields that GKE adds to a cluster and its pools, as far as gcloud or a plan asks for them.
 pub fn dress(cluster: &mut Value) {
     let fill = |thing: &mut Value, key: &str, value: Value| {
         if thing[key].is_null() {

@@ -19,14 +19,14 @@ use crate::world::{merge, settled};
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Table {
-    /// What all stacks say.
+    /// The sections that all stacks have.
     standard: Value,
     /// The pool of a cluster that is made, and of one that is there.
     first_pool: Value,
-    /// What a command may begin with.
+    /// Abbreviations for the beginning of a command.
     #[serde(default)]
     words: BTreeMap<String, String>,
-    /// What Terraform's provider sends for every cluster, and for every pool.
+    /// Fields that Terraform's provider sends for every cluster, and for every pool.
     #[serde(default)]
     every_cluster: Map<String, Value>,
     #[serde(default)]
@@ -51,22 +51,22 @@ pub struct Intent {
     /// Files that the command reads.
     #[serde(default)]
     files: BTreeMap<String, String>,
-    /// Whether the cluster is there before.
+    /// True if the cluster exists before.
     #[serde(default = "yes")]
     pub exists: bool,
-    /// What the stack says before and after, beside the standard.
+    /// The stack's values before and after, beside the standard.
     #[serde(default = "nothing")]
     before: Value,
-    /// What it says after, beside what it said before.
+    /// The stack's values after, beside those before.
     #[serde(default = "nothing")]
     after: Value,
-    /// What says the same as the `api` of `after`, by keys.
+    /// Keys with the meaning of the `api` of `after`.
     #[serde(default)]
     keys: Option<Value>,
-    /// What it says no longer.
+    /// Keys that are removed.
     #[serde(default)]
     without: Vec<String>,
-    /// What GKE says of cluster and pools beside it.
+    /// GKE's additional values of cluster and pools.
     #[serde(default = "nothing")]
     live: Value,
     /// The whole stack goes.
@@ -125,7 +125,7 @@ fn without_api(stack: &mut Value) {
 }
 
 impl Intent {
-    /// The same intent with the keys in place of `api`.
+    /// Returns the intent with keys in place of `api`.
     fn said_by_keys(&mut self) -> Option<Self> {
         let keys = self.keys.take()?;
         let mut twin = self.clone();
@@ -135,7 +135,7 @@ impl Intent {
         Some(Self { name: format!("{}{BY_KEY}", self.name), ..twin })
     }
 
-    /// Whether this is another one, said by keys: gcloud need not be asked twice.
+    /// Returns true if this is another intent, stated by keys: gcloud need not run twice.
     pub fn says_by_key(&self, other: &Self) -> bool {
         self.name.strip_suffix(BY_KEY) == Some(&other.name)
     }
@@ -178,7 +178,7 @@ impl Intent {
         Ok((world.cluster.live().cloned(), made))
     }
 
-    /// The same for both: what a quiet apply left, and what the intent says GKE says.
+    /// Returns the world for both: the state after an undisturbed apply, and the values that the intent sets for GKE.
     fn world(&self, before: &Lowered) -> World {
         let mut world = settled(before);
         let Seen::Live(cluster) = &mut world.cluster else { panic!("{}: no cluster", self.name) };

@@ -19,7 +19,7 @@ const LEAST: usize = 45;
 pub static PLANNED: LazyLock<Vec<(Intent, IntentPlan)>> =
     LazyLock::new(|| planned(include_str!("terraform.toml")));
 
-/// What the provider sends: one request, as it creates nothing else.
+/// Returns the provider's request: one, as it creates nothing else.
 fn sent(intent: &Intent) -> Request {
     let thing = intent.terraform.clone();
     match intent.exists {

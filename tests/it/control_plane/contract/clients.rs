@@ -19,11 +19,11 @@ use crate::sandbox_server::User;
 
 pub type Shapes = BTreeSet<String>;
 
-/// What stands between.
+/// A proxy between a client and the API server that records requests.
 struct Proxy {
     http: reqwest::Client,
     access: Access,
-    /// Who is at work.
+    /// The client that is running.
     client: Mutex<&'static str>,
     seen: Mutex<Shapes>,
 }
@@ -91,11 +91,11 @@ pub async fn record() -> (Shapes, Vec<String>) {
 struct Clients {
     home: PathBuf,
     kubeconfig: PathBuf,
-    /// What went wrong: a client that fails early sends less than it would.
+    /// Failed commands: a client that fails early sends less than it would.
     failed: Mutex<Vec<String>>,
 }
 
-/// What kubectl is told, one command a line; `FILE` is an object of the file of that name.
+/// Commands for kubectl, one a line; `FILE` is an object of the file of that name.
 const KUBECTL: &str = "
 version
 api-resources

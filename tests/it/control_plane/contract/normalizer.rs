@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-/// What one case has shown so far: the same thing gets the same stand-in.
+/// Values of one case so far: equal values get equal placeholders.
 #[derive(Default)]
 pub struct Normalizer {
     uids: BTreeMap<String, String>,

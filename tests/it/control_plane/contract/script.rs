@@ -18,7 +18,7 @@ pub struct Case {
     pub steps: Vec<Step>,
 }
 
-/// What becomes of the answer.
+/// The treatment of the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Read {
     /// One body.
@@ -46,7 +46,7 @@ pub struct Step {
 }
 
 impl Case {
-    /// Whether the history is cut off in it.
+    /// Returns true if the step compacts the history.
     pub fn compacts(&self) -> bool {
         self.steps.iter().any(|step| step.read == Read::Compaction)
     }
@@ -67,7 +67,7 @@ impl Step {
     }
 }
 
-/// What stands for longer texts in paths and bodies.
+/// Abbreviations in paths and bodies.
 const SHORT: &[(&str, &str)] = &[
     ("{core}", "/api/v1/namespaces/{ns}"),
     ("{apps}", "/apis/apps/v1/namespaces/{ns}"),

@@ -23,7 +23,7 @@ pub type Answers = BTreeMap<String, Vec<Value>>;
 /// Cases that run at the same time.
 const AT_ONCE: usize = 8;
 
-/// What the sandbox answers to all cases.
+/// Returns the sandbox's answers to all cases.
 pub async fn sandbox(cases: &[Case]) -> Answers {
     // Another test may have been first.
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -41,7 +41,7 @@ pub async fn sandbox(cases: &[Case]) -> Answers {
     answers
 }
 
-/// What the real API server answers to all cases.
+/// Returns the real API server's answers to all cases.
 pub async fn real(cases: &[Case]) -> Answers {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let plane = ControlPlane::start_without_nodes().await;
@@ -69,7 +69,7 @@ enum Store {
     Etcd(String),
 }
 
-/// What came back.
+/// A response.
 struct Response {
     code: u16,
     media: String,
@@ -115,7 +115,7 @@ impl Server {
         self.wait_until("/apis/kubernetes.dask.org/v1/daskworkergroups", 200, "").await;
     }
 
-    /// What a controller adds to each namespace, and pods need.
+    /// Waits for the service accounts that a controller adds to each namespace, and that pods need.
     async fn wait_for_accounts(&self, cases: &[Case]) {
         for case in cases {
             let core = format!("/api/v1/namespaces/{}", case.name);
@@ -245,7 +245,7 @@ fn parse(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
 }
 
-/// Whether an event comes whenever it is asked for; other bookmarks come when the server likes.
+/// Returns true if an event comes in every run; other bookmarks come at any time.
 fn is_due(event: &Value) -> bool {
     event["type"] != "BOOKMARK" || event.pointer("/object/metadata/annotations").is_some()
 }

@@ -17,7 +17,7 @@ const ORDERS: u32 = 1500;
 /// How long a process sleeps: longer than its lock holds, and than another waits for it.
 const SLEEP: Duration = Duration::from_secs(40);
 
-/// What happens next.
+/// The next event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Move {
     /// The oldest request of a process is done and answered.
@@ -55,12 +55,12 @@ struct PendingRequest {
     answer: oneshot::Sender<Result<Value, ApiError>>,
 }
 
-/// What the two processes and the one who decides share.
+/// The state that both processes and the chooser of moves share.
 #[derive(Default)]
 struct Board {
     store: Arc<Mutex<Store>>,
     asked: Mutex<[VecDeque<PendingRequest>; 2]>,
-    /// Who took the lock, in order.
+    /// Holders of the lock, in order.
     locks: Mutex<Vec<u64>>,
     wrong: Mutex<Vec<String>>,
     wrote: Mutex<[bool; 2]>,
@@ -294,7 +294,7 @@ fn next_choices(taken: &[(usize, usize)]) -> Option<Vec<usize>> {
 
 type World = BTreeMap<String, Value>;
 
-/// What a run of these jobs after each other leaves.
+/// Returns the state after these jobs run one after the other.
 fn serial(start: &Store, order: &[(u32, &Job)]) -> World {
     paused(async {
         let store = Arc::new(Mutex::new(start.clone()));
@@ -382,7 +382,7 @@ fn explore(name: &str, jobs: [Job; 2], start: &Store, bounds: Bounds) {
     println!("{name}: {tried} orders with at most {bounds:?}");
 }
 
-/// What a quiet apply leaves.
+/// Returns the store after an undisturbed apply.
 fn store_after(job: &Job) -> Store {
     paused(async {
         let store = Arc::new(Mutex::new(Store::default()));

@@ -33,7 +33,7 @@ use tokio::time::Instant;
 
 use store::{RECORD, Store};
 
-/// What one process is to do.
+/// The job of one process.
 #[derive(Clone)]
 struct Job {
     mode: Mode,
@@ -108,7 +108,7 @@ async fn planned(api: &dyn LiveApi, job: &Job) -> Result<Plan, String> {
     make(&read.world)
 }
 
-/// What `apply --auto-approve` does, and `destroy`.
+/// Does what `apply --auto-approve` and `destroy` do.
 async fn process(api: Arc<dyn LiveApi>, pid: u32, job: Job, interrupt: watch::Receiver<u8>) -> ApplyEnd {
     let plan = match planned(&*api, &job).await {
         Ok(plan) if plan.has_nothing_to_do() => return ApplyEnd::Empty,
@@ -118,7 +118,7 @@ async fn process(api: Arc<dyn LiveApi>, pid: u32, job: Job, interrupt: watch::Re
     apply_approved(api, pid, plan, job, interrupt).await
 }
 
-/// The same from the approval on.
+/// Applies from the approval on.
 async fn apply_approved(
     api: Arc<dyn LiveApi>,
     pid: u32,
@@ -169,7 +169,7 @@ fn paused<T>(future: impl Future<Output = T>) -> T {
     builder.unwrap().block_on(future)
 }
 
-/// Whether a request is about what the two processes share: the order of the others changes nothing.
+/// Returns true if a request is about state that both processes share: the order of the others changes nothing.
 fn is_shared(request: &Request) -> bool {
     request.method != Method::Get || request.path == RECORD
 }

@@ -45,7 +45,7 @@ struct Case {
     /// Milliseconds to the first signal, and from there to the second.
     first: u64,
     second: u64,
-    /// Whether another process has the lock.
+    /// True if another process has the lock.
     locked: bool,
     destroys: bool,
 }

@@ -33,7 +33,7 @@ impl Store {
         }
     }
 
-    /// Who has the lock: the process in its entry.
+    /// Returns the holder of the lock: the process in its entry.
     pub fn holder(&self) -> Option<u64> {
         let entry = self.objects.get(RECORD)?["metadata"]["annotations"][LOCK].as_str()?;
         serde_json::from_str::<Value>(entry).unwrap()["holder"]["pid"].as_u64()

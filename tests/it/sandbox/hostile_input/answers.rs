@@ -1,4 +1,4 @@
-//! What comes from servers and from files of our own: answers, records, saved plans.
+//! Input from servers and from the program's own files: answers, records, saved plans.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -78,7 +78,7 @@ pub fn saved_bytes(bytes: &[u8], folder: &Path) -> Result<(), String> {
 struct World {
     lowered: Lowered,
     answers: Value,
-    /// What was asked and answered, each once.
+    /// Requests and their answers, each once.
     asked: Vec<(Request, Value)>,
     plans: Vec<Plan>,
 }
@@ -134,7 +134,7 @@ const STACK: &str = "[stack]\nname = \"h\"\n\n[gke]\nproject = \"demo\"\nlocatio
     [node_pool.p]\nmachine_type = \"n1-standard-4\"\naccelerator = \"nvidia-tesla-t4\"\n\n[namespace.n]\n\n\
     [dask_operator]\nversion = \"2026.3.0\"\n\n[dask_cluster.d]\nimage = \"i:1\"\nnamespace = \"n\"\nworker = { replicas = 1 }\n";
 
-/// The same stack after an edit that changes, replaces, adds and takes away.
+/// Edits of the stack that change, replace, add and remove.
 const EDITS: [(&str, &str); 4] = [
     ("n1-standard-4", "n1-standard-8"),
     ("[namespace.n]\n", "[namespace.n]\nlabels = { a = \"b\" }\n\n[namespace.m]\n"),
@@ -205,7 +205,7 @@ pub fn answer(bytes: &[u8], _: &Path) -> Result<(), String> {
     serde_json::from_slice::<Value>(bytes).map_or(Ok(()), plan_with_answers)
 }
 
-/// What is planned when this is answered.
+/// Plans with these answers.
 fn plan_with_answers(answers: Value) -> Result<(), String> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
@@ -268,7 +268,7 @@ pub fn bodies() -> Vec<Vec<u8>> {
 const STATUSES: [u16; 20] =
     [200, 201, 202, 204, 0, 99, 301, 400, 401, 409, 403, 404, 410, 412, 422, 429, 500, 503, 504, 65535];
 
-/// What one request is answered.
+/// The body of one answer.
 pub fn body(bytes: &[u8], _: &Path) -> Result<(), String> {
     let [which, status, body @ ..] = bytes else { return Ok(()) };
     let (request, _) = &WORLD.asked[usize::from(*which) % WORLD.asked.len()];

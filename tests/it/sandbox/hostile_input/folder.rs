@@ -57,7 +57,7 @@ pub fn folder(bytes: &[u8], scratch: &Path) -> Result<(), String> {
     open_sandbox(&dir)
 }
 
-/// What was opened is looked at and moves on; what was not says which file it is.
+/// Opens a sandbox and advances it; an error names the file.
 fn open_sandbox(dir: &Path) -> Result<(), String> {
     match Sandbox::open(Options { dir: Some(dir.to_owned()), ..Options::default() }) {
         Ok(sandbox) => {

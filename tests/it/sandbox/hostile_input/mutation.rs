@@ -1,5 +1,6 @@
-//! What becomes of seeds: bytes that are cut, repeated, spliced and mixed with what breaks parsers and terminals, and
-//! values that are no longer what their readers know.
+//! Mutations of seeds: bytes that are cut, repeated, spliced and mixed with sequences that break parsers and
+//! terminals, and
+//! values that their readers do not expect.
 
 use serde_json::{Value, json};
 
@@ -24,7 +25,7 @@ impl Rng {
     }
 }
 
-/// What parsers, terminals and readers of JSON stumble over.
+/// Sequences that break parsers, terminals and readers of JSON.
 const PIECES: [&str; 60] = [
     "[",
     "]",

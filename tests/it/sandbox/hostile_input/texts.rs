@@ -205,7 +205,7 @@ pub fn value_file(bytes: &[u8], folder: &Path) -> Result<(), String> {
     )
 }
 
-/// What `helm template` prints, and what it says when it fails.
+/// The output of `helm template`, and its error when it fails.
 pub fn rendered(bytes: &[u8], folder: &Path) -> Result<(), String> {
     let text = String::from_utf8_lossy(bytes).into_owned();
     let helm = |_: &Render| Ok(Rendered { text: text.clone(), again: text.to_uppercase() });

@@ -64,7 +64,7 @@ pub fn differ(bytes: &[u8], _: &Path) -> Result<(), String> {
     if !live.is_object() {
         return Ok(());
     }
-    // Who wrote what is said by nobody here, so that nothing is given up and all that differs is set.
+    // Objects without managers have no owners, so nothing is released and every difference is set.
     if live.get("metadata").is_some_and(|metadata| metadata.get("managedFields").is_some()) {
         return Ok(());
     }

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 
-/// What the proxy does with what it is asked.
+/// The proxy's reaction to requests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Behavior {
     Connects,
@@ -159,7 +159,7 @@ async fn connect_head(client: &mut TcpStream, first: u8) -> Option<String> {
 /// The version byte of RFC 1928, whose messages are here.
 const SOCKS5: u8 = 5;
 
-/// Who is asked for, as the head of a request.
+/// Returns the requested target in the form of a request's head.
 async fn socks_head(client: &mut TcpStream, mood: Behavior) -> Option<String> {
     let mut methods = vec![0; client.read_u8().await.ok()?.into()];
     client.read_exact(&mut methods).await.ok()?;
