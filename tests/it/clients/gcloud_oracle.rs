@@ -76,7 +76,7 @@ fn judge<'k>(said: &[&(Intent, IntentPlan)], known: &'k KnownDifferences) -> Vec
         let (before, plan) = made.as_ref().map_err(Clone::clone)?;
         let (theirs, classes) = known.translated(theirs.as_ref().map_err(Clone::clone)?);
         let ours = writes(plan, before.as_ref());
-        Ok((differences::differences_between(&intent.name, &ours, &theirs, "gcloud"), classes))
+        Ok((differences::compare(&intent.name, &ours, &theirs, "gcloud"), classes))
     };
     said.iter().map(|said| compared(said)).collect()
 }

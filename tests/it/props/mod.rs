@@ -1,19 +1,19 @@
-//! Properties over generated stacks, edits, flags, accidents and other people's deeds.
+//! Properties over generated stacks, edits, flags, accidents and changes by others.
 //!
 //! # Using it
 //!
 //! A case is a [`script::Script`]: the stack file, edits of it, commands with their flags, deaths, and requests of
-//! others. It is data: what fails is printed as the TOML that `cases/NAME.toml` holds of the kept ones, which
-//! `regressions` replays in every run. To keep a case, put the printed text there and say in `about` what it shows.
+//! others. It is data: a failing case is printed as TOML. Save it as `cases/NAME.toml`, with its purpose in `about`, and
+//! `regressions` replays it in every run.
 //!
 //! - [`stacks`]: strategies of proptest for a stack as sections, and for edits of it. Shrinking takes sections away.
 //!   `stacks::Spec::render` is the text and its files.
 //! - [`gke_keys`]: the keys of clusters and node pools that are drawn, and where GKE has what they say.
-//! - [`player::play`] plays a case on tokio's paused clock, and hands every step with a look at the world before and
-//!   after it to a judge. [`player::Player`] does single steps, for cases that are written out.
-//! - [`snapshot::Snapshot`] is all that is there by uid, out of the sandbox's store: the engine has no part in it.
-//! - [`laws`] are the properties: each takes what a step came to and says what is wrong.
-//! - [`harness::Harness`] is below all that: one sandbox, plans with flags, applies with faults, locks and deaths.
+//! - [`player::play`] plays a case on tokio's paused clock, and gives every step to a judge, with a snapshot of the world
+//!   before and after it. [`player::Player`] does single steps, for cases that are written out.
+//! - [`snapshot::Snapshot`] has all live objects by uid, out of the sandbox's store: the engine has no part in it.
+//! - [`laws`] are the properties: each takes the result of a step and returns an error if it does not hold.
+//! - [`harness::Harness`] is the base: one sandbox, plans with flags, applies with faults, locks and deaths.
 //! - [`cases::check`] runs a property: so many cases (`DASK_INFRA_CASES`), from a seed (`DASK_INFRA_SEED`), shrunk.
 //!
 //! ```ignore

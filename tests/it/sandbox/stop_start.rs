@@ -168,7 +168,7 @@ fn a_stop_that_is_killed_goes_on() {
     let user = &lab.user;
     for until in ["dask_cluster.d", "node_pool"] {
         let mut stopping = RunningCommand::start(user, &["stop", "--auto-approve"]);
-        stopping.until(until);
+        stopping.wait_until(until);
         stopping.signal("KILL");
         stopping.end();
         user.run(&["stop", "--auto-approve"]).expect(0);
@@ -177,7 +177,7 @@ fn a_stop_that_is_killed_goes_on() {
         assert_eq!((lab.nodes("cpu"), lab.nodes("more")), (0, 0));
 
         let mut starting = RunningCommand::start(user, &["start", "--auto-approve"]);
-        starting.until(until);
+        starting.wait_until(until);
         starting.signal("KILL");
         starting.end();
         // Running the command again completes it, whatever its first result was.

@@ -135,7 +135,7 @@ struct PlaceRequests {
 }
 
 /// Where what we send for an intent is not what they send, whose name is `who`.
-pub fn differences_between(intent: &str, ours: &[Request], theirs: &[Request], who: &str) -> Vec<Difference> {
+pub fn compare(intent: &str, ours: &[Request], theirs: &[Request], who: &str) -> Vec<Difference> {
     let (ours, theirs) = (by_place(ours), by_place(theirs));
     let nothing = PlaceRequests::default();
     let targets: BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();

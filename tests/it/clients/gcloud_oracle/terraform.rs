@@ -50,8 +50,7 @@ fn terraforms_provider_sends_the_same_for_the_same_configuration() {
         match made {
             Ok((before, plan)) => {
                 let ours = writes(plan, before.as_ref());
-                let found =
-                    differences::differences_between(&intent.name, &ours, &[sent(intent)], "terraform");
+                let found = differences::compare(&intent.name, &ours, &[sent(intent)], "terraform");
                 tally.add(&intent.name, &known, &found, &[]);
             }
             Err(why) => tally.wrong.push(format!("{}: {why}", intent.name)),
