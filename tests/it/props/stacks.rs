@@ -548,7 +548,7 @@ impl Section {
             Tweak::Extra => self.extra = !self.extra,
             Tweak::Expiry(passing) => self.passing = passing,
             Tweak::Gke(key) if self.slot == Slot::Pool(2) => {
-                gke_keys::turn(&mut self.keys, gke_keys::POOL, key)
+                gke_keys::turn(&mut self.keys, gke_keys::POOL, key);
             }
             Tweak::Gke(_) => {}
         }

@@ -278,7 +278,7 @@ async fn holds(case: &Case, tally: &Mutex<BTreeMap<&'static str, u32>>) -> Resul
         match player.harness.plan_through(&stack, mode, &flags, &eyes.layer()).await {
             Err(_) => count("an error"),
             Ok(less) => {
-                count(check_no_more_actions(&whole, &less).map_err(|why| format!("{struck:?}: {why}"))?)
+                count(check_no_more_actions(&whole, &less).map_err(|why| format!("{struck:?}: {why}"))?);
             }
         }
     }

@@ -294,7 +294,10 @@ pub fn pod_specs<'v>(value: &'v Value, path: &FieldPath, found: &mut Vec<(FieldP
     pod_specs_below(value, &Below::Path(path), found);
 }
 
-/// A path during a walk. It becomes a `FieldPath` only if a PodSpec is found: a CRD has thousands of values and no PodSpec.
+/// The schema of a CustomResourceDefinition: thousands of values, and no PodSpec.
+const SCHEMA: &str = "openAPIV3Schema";
+
+/// A path during a walk. It becomes a `FieldPath` only if a PodSpec is found.
 enum Below<'w> {
     Path(&'w FieldPath),
     Key(&'w Below<'w>, &'w str),
@@ -317,7 +320,7 @@ fn pod_specs_below<'v>(value: &'v Value, path: &Below<'_>, found: &mut Vec<(Fiel
             found.push((path.path(), value));
         }
         Value::Object(table) => {
-            for (key, value) in table {
+            for (key, value) in table.iter().filter(|(key, _)| *key != SCHEMA) {
                 pod_specs_below(value, &Below::Key(path, key), found);
             }
         }

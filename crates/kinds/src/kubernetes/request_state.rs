@@ -41,7 +41,9 @@ pub fn consumed<'v>(value: &'v Value, found: &mut Vec<&'v str>) {
         Value::Object(fields) => {
             let annotations = fields.get("annotations").unwrap_or(&Value::Null);
             found.extend([CONSUMES, OLD_CONSUMES].iter().filter_map(|key| annotations[*key].as_str()));
-            fields.values().for_each(|value| consumed(value, found));
+            // The schema of a CustomResourceDefinition has thousands of values, and no pod.
+            let fields = fields.iter().filter(|(key, _)| *key != "openAPIV3Schema");
+            fields.for_each(|(_, value)| consumed(value, found));
         }
         Value::Array(items) => items.iter().for_each(|item| consumed(item, found)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}

@@ -97,10 +97,8 @@ impl<'w> Planner<'w> {
         let objects = self.observed.inputs.world.objects.live().into_iter().flatten();
         let own = objects.filter(|(_, live)| self.observed.has_applied(live));
         own.filter_map(|(object, live)| {
-            let kind = &object.gvk.kind;
-            let mut body = live.clone();
-            body["kind"] = Value::from(kind.as_str());
-            Some((object.namespace.clone().unwrap_or_default(), gang::name_in_body(&body)?))
+            let gang = gang::name_in_object(&object.gvk.kind, live)?;
+            Some((object.namespace.clone().unwrap_or_default(), gang))
         })
         .collect()
     }

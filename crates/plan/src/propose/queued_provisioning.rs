@@ -92,11 +92,7 @@ impl Planner<'_> {
             .collect();
         gone.iter().any(|change| {
             let Some(object) = change.identity.object() else { return false };
-            let gang = || {
-                let mut body = self.live(&change.identity)?.clone();
-                body["kind"] = Value::from(object.gvk.kind.as_str());
-                gang::name_in_body(&body)
-            };
+            let gang = || gang::name_in_object(&object.gvk.kind, self.live(&change.identity)?);
             let alike = object.namespace == request.namespace;
             object == request || alike && gang().is_some_and(|gang| workloads.contains(&gang.as_str()))
         })

@@ -117,9 +117,14 @@ pub fn effect(path: &FieldPath) -> Option<(Effect, Option<&'static str>)> {
 
 /// Returns the name of the gang in a body: the gang of the whole resource, or of the workers of a group.
 pub fn name_in_body(body: &Value) -> Option<String> {
-    let own = &body["metadata"]["labels"][POD_GROUP_LABEL];
-    let workers = &body["spec"]["worker"]["metadata"]["labels"][POD_GROUP_LABEL];
-    let own = if body["kind"] == "DaskWorkerGroup" { workers } else { own };
+    name_in_object(body["kind"].as_str().unwrap_or_default(), body)
+}
+
+/// Returns the name of the gang in an object of a kind, as [`name_in_body`] does. Items of a list do not say their kind.
+pub fn name_in_object(kind: &str, object: &Value) -> Option<String> {
+    let own = &object["metadata"]["labels"][POD_GROUP_LABEL];
+    let workers = &object["spec"]["worker"]["metadata"]["labels"][POD_GROUP_LABEL];
+    let own = if kind == "DaskWorkerGroup" { workers } else { own };
     own.as_str().map(str::to_owned)
 }
 
