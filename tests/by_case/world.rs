@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use kinds::kubernetes::check;
+use kinds::dask::check;
 use model::record::{Entry, Record};
 use model::resource::{Identity, Resource, Seen, World};
 use model::schema::{List, Schema};

@@ -644,8 +644,8 @@ fn pods(plan: &Plan) -> BTreeMap<usize, Entry> {
     let desired = by_identity(&plan.desired);
     let pods = runs.filter_map(|(index, change)| {
         let resource = desired.get(&change.identity)?;
-        let pod = Some(kinds::kubernetes::check::pod(&resource.body)).filter(|pod| !pod.name.is_empty())?;
-        let address = kinds::kubernetes::check::address_of(&change.address, &pod);
+        let pod = Some(kinds::dask::check::pod(&resource.body)).filter(|pod| !pod.name.is_empty())?;
+        let address = kinds::dask::check::address_of(&change.address, &pod);
         Some((index, entry_without_fields(&address, &Identity::Object(pod), KindId::Object)))
     });
     pods.collect()

@@ -51,7 +51,7 @@ pub fn of(id: KindId) -> &'static Kind {
         KindId::Job => &kubernetes::job::KIND,
         KindId::ProvisioningRequest => &kubernetes::provisioning::KIND,
         KindId::GpuDriver => &gke::gpu_driver::KIND,
-        KindId::Check => &kubernetes::check::KIND,
+        KindId::Check => &dask::check::KIND,
         KindId::DaskCluster => &dask::cluster::KIND,
         KindId::DaskGroup => &dask::group::KIND,
         KindId::DaskAutoscaler => &dask::autoscaler::KIND,

@@ -495,7 +495,7 @@ impl Plan {
         let implied = whole
             || stopped
             || left
-            || kinds::kubernetes::check::is_leftover_pod(&change.identity, &change.address);
+            || kinds::dask::check::is_leftover_pod(&change.identity, &change.address);
         let verb = match change.action {
             Action::Replace if change.reasons.iter().any(Reason::loses_no_data) => None,
             Action::Replace => Some(ApprovalVerb::Replace),

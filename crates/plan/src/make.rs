@@ -51,7 +51,7 @@ pub fn read_set(desired: &[Resource], external: &[External], target: &Target, ow
     });
     // A pod that a lost answer left behind is in no record.
     let pods = desired.iter().filter(|resource| resource.kind == KindId::Check);
-    let pods = pods.map(|check| kinds::kubernetes::check::pod(&check.body)).filter(|pod| {
+    let pods = pods.map(|check| kinds::dask::check::pod(&check.body)).filter(|pod| {
         !everywhere.contains(&pod.gvk) && !collections.contains(&(pod.gvk.clone(), pod.namespace.clone()))
     });
     let other_version = other_version.map(|object| (*object).clone()).chain(pods).collect();

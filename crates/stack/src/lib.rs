@@ -40,6 +40,7 @@ mod yaml;
 
 pub use budget::Budget;
 pub use fields::fields;
+pub use kinds::dask::check::{BuiltInCheck, Check, CheckRun, ProgramRole};
 pub use kinds::dask::cluster::{DaskCluster, Scheduler, Worker};
 pub use kinds::dask::group::DaskGroup;
 pub use kinds::dask::idle::{IdleTable, IdleTimeout};
@@ -54,7 +55,6 @@ pub use kinds::gke::gpu_driver::GpuDriver;
 pub use kinds::gke::node_pool::{DriverVersion, NodePool, Surge};
 pub use kinds::hosts::environment::Environment;
 use kinds::kubernetes::bundle::Bundle;
-pub use kinds::kubernetes::check::{Check, CheckRun};
 pub use kinds::kubernetes::helm_release::HelmRelease;
 pub use kinds::kubernetes::hooks::Hooks;
 pub use kinds::kubernetes::job::Job;

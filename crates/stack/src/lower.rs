@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{DaskCluster, Kueue, Queue, Sources, Ssh, Stack};
+use super::{Check, DaskCluster, Kueue, Queue, Sources, Ssh, Stack};
 use kinds::scope::{DaskFacts, QueueFacts, Scope};
 use kinds::section::{external_sections, managed};
 use model::address::{Address, Segment};
@@ -33,9 +33,9 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
     );
     let driver = stack.gpu_driver.as_ref().filter(|driver| driver.manage.is_managed());
     resources.extend(driver.and_then(|section| kinds::gke::gpu_driver::lower(section, &scope)));
-    resources.extend(
-        stack.check.iter().map(|(key, section)| kinds::kubernetes::check::lower(key, section, &scope)),
-    );
+    resources.extend(stack.check.iter().map(|(key, section)| {
+        kinds::dask::check::lower(key, section, checked_cluster(stack, section), &scope)
+    }));
     let made = kinds::kubernetes::manifest::lower(&stack.bundles(), &scope);
     let (operator, others) = of_section(kinds::scope::DASK_OPERATOR, made);
     let (kueue, others) = of_section(kinds::scope::KUEUE, others);
@@ -109,6 +109,20 @@ fn needed(stack: &Stack) -> Vec<kinds::env::NeededVariable<'_>> {
         all.extend(job.copied_environment(like(stack, job)));
     }
     all
+}
+
+/// Returns the Dask cluster that a check names, or the only one of the file.
+fn checked_cluster<'a>(stack: &'a Stack, check: &Check) -> Option<&'a DaskCluster> {
+    match &check.cluster {
+        Some(name) => stack.dask_cluster.get(name),
+        None => stack.dask_cluster.values().next().filter(|_| stack.dask_cluster.len() == 1),
+    }
+}
+
+/// Returns the key of the pool that a check runs on.
+fn pool_of_check(stack: &Stack, check: &Check) -> Option<String> {
+    let like = checked_cluster(stack, check).filter(|_| check.is_like_worker());
+    like.map_or_else(|| check.pool.clone(), |like| like.worker.keys.pool.clone())
 }
 
 /// Returns the section that a job copies.
@@ -199,8 +213,8 @@ pub fn scope(stack: &Stack, simulated: bool) -> Scope {
             .check
             .iter()
             // Clusters wait for checks of their pools; those of a cluster come after it.
-            .filter(|(_, check)| check.run.is_of_pool())
-            .map(|(key, check)| (Address::of("check", key), check.pool.clone()))
+            .filter(|(_, check)| check.is_of_pool())
+            .map(|(key, check)| (Address::of("check", key), pool_of_check(stack, check)))
             .collect(),
         namespaces: stack
             .namespace
@@ -304,7 +318,7 @@ pub fn check(resources: &[Resource], sources: &Sources) -> Vec<Diagnostic> {
             continue;
         }
         let identity = match &resource.identity {
-            Identity::Check(_) => Identity::Object(kinds::kubernetes::check::pod(&resource.body)),
+            Identity::Check(_) => Identity::Object(kinds::dask::check::pod(&resource.body)),
             other => other.clone(),
         };
         if identity.object().is_some() {

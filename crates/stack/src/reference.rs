@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::schema::{OVERLAY, resolve, shape, types, words};
+use super::schema::{OVERLAY, listed_words, resolve, shape, types, words};
 use super::sections::SECTIONS;
 
 /// Returns the sections in their usual order.
@@ -136,7 +136,7 @@ pub(super) fn sentences(text: &str) -> Vec<&str> {
 
 pub(super) fn type_of(schema: &Value) -> String {
     let schema = resolve(shape(), schema);
-    if let Some(words) = words(schema) {
+    if let Some(words) = words(schema).or_else(|| listed_words(schema)) {
         return words.iter().map(|word| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", ");
     }
     if let Some(choices) = schema["oneOf"].as_array() {

@@ -98,6 +98,43 @@ fn a_failing_check_fails_the_apply_with_its_log() {
     user.run(&["plan"]).expect(0).says("Plan: 1 to add, 1 check to run");
 }
 
+/// A program of one's own runs as a worker before the workers are created and as a client after them, passes once, and runs
+/// again when its words change.
+#[test]
+fn a_program_of_ones_own_is_a_check() {
+    let served = SandboxServer::fast();
+    let user = User::with_ready_stack(Some(&served.gke));
+    let programs = "\n[check.imports]\nrun = [\"python\", \"-c\", \"import cudf\"]\nas = \"worker\"\n\n\
+                    [check.smoke]\nrun = [\"python\", \"-m\", \"smoke\"]\ntime_limit = \"20m\"\n";
+    user.write(format!("{}{programs}", user.stack()));
+    let said = user.run(&["apply", "--auto-approve"]).expect(0);
+    let said = said.says("check.imports: passed").says("check.smoke: passed").says("3 checks passed");
+    let at = |what: &str| said.err.find(what).unwrap_or_else(|| panic!("no {what}: {}", said.err));
+    let workers = at("dask_cluster.rapids-dask-cluster: 2 objects created");
+    assert!(at("check.imports: passed") < workers && workers < at("check.smoke: running"), "{}", said.err);
+    user.run(&["plan", "--detailed-exitcode"]).expect(0);
+    user.edit("\"-m\", \"smoke\"", "\"-m\", \"smoke.all\"");
+    user.run(&["plan"]).expect(0).says("Plan: 1 check to run");
+    user.run(&["run", "smoke", "--auto-approve"]).expect(0).says("the program was not run");
+    user.run(&["plan", "--detailed-exitcode"]).expect(0);
+}
+
+#[test]
+fn a_program_that_fails_fails_the_apply_with_its_code() {
+    let scripts = Scripts { cuda_fails: true, ..Scripts::default() };
+    let served = SandboxServer::with(Options { scale: FAST, scripts, ..Options::default() });
+    let user = User::with_ready_stack(Some(&served.gke));
+    let stack = user.stack();
+    let (before, _) = stack.split_once("[check.cuda]").unwrap();
+    user.write(format!(
+        "{before}[check.cuda]\nrun = [\"python\", \"-c\", \"import cudf\"]\nas = \"worker\"\n"
+    ));
+    let said = user.run(&["apply", "--auto-approve"]).expect(1);
+    said.says("check.cuda").says("ended with code 1");
+    // Its Pod is gone, so the next one begins anew.
+    user.run(&["plan"]).expect(0).says("1 check to run");
+}
+
 #[test]
 fn an_image_that_cannot_be_pulled_ends_the_wait_early() {
     let scripts = Scripts { fail_image: vec!["*rapidsai*".into()], ..Scripts::default() };

@@ -361,7 +361,7 @@ async fn the_pod_of_a_check_that_was_cut_short_goes_with_the_next_apply() {
     for next in [Some(""), None] {
         let (first, harness) = (stack_with_check(Some("demo:1")), Harness::new());
         let check = first.resources().iter().find(|resource| resource.kind == KindId::Check);
-        let pod = kinds::kubernetes::check::pod(&check.unwrap().body).path();
+        let pod = kinds::dask::check::pod(&check.unwrap().body).path();
         let (method, path) = ("PATCH".to_owned(), pod.clone());
         let moment = InjectionPoint::At { method, path, skip: 0, turn: Injection::DeathAfter };
         let plan = harness.plan(&first, Mode::Apply).await.unwrap();
@@ -376,7 +376,7 @@ async fn the_pod_of_a_check_that_was_cut_short_goes_with_the_next_apply() {
         assert!(harness.try_kubernetes(&second, read_pod()).await.is_err(), "{next:?}");
         // It holds the GPU that the next run asks for, so it goes before.
         if let Some(check) = second.resources().iter().find(|resource| resource.kind == KindId::Check) {
-            let again = kinds::kubernetes::check::pod(&check.body).path();
+            let again = kinds::dask::check::pod(&check.body).path();
             let at = |method: resource::Method, path: &String| {
                 let sent =
                     |asked: &Request| asked.method == method && asked.path.split('?').next() == Some(path);
@@ -394,7 +394,7 @@ async fn the_pod_of_a_check_that_was_cut_short_goes_with_the_next_apply() {
 async fn the_pod_of_a_check_is_taken_as_it_is_when_its_apply_is_not_sure_of_it() {
     let stack = stack_with_check(Some(""));
     let check = stack.resources().iter().find(|resource| resource.kind == KindId::Check);
-    let pod = kinds::kubernetes::check::pod(&check.unwrap().body).path();
+    let pod = kinds::dask::check::pod(&check.unwrap().body).path();
     let at = |turn| InjectionPoint::At { method: "PATCH".to_owned(), path: pod.clone(), skip: 0, turn };
     let lost = Rule {
         method: Some("PATCH".to_owned()),

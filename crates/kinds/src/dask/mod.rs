@@ -2,6 +2,8 @@
 
 pub mod api;
 pub mod autoscaler;
+pub mod check;
+pub mod check_program;
 pub mod cluster;
 pub mod expiry;
 pub mod group;

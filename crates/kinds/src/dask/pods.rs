@@ -74,6 +74,15 @@ pub fn worker(pod_keys: &PodSpecKeys, process: &ProcessKeys, scope: &Scope) -> V
     if !resources.is_empty() {
         args.extend(["--resources".to_owned(), resources.join(" ")]);
     }
+    worker_pod(&args, pod_keys, process, scope)
+}
+
+/// Returns the PodSpec of a program in the place of a worker: the arguments are those of `pod_keys`.
+pub fn like_worker(pod_keys: &PodSpecKeys, process: &ProcessKeys, scope: &Scope) -> Value {
+    worker_pod(pod_keys.args, pod_keys, process, scope)
+}
+
+fn worker_pod(args: &[String], pod_keys: &PodSpecKeys, process: &ProcessKeys, scope: &Scope) -> Value {
     let container = json!({
         "name": "worker",
         "image": pod_keys.image,

@@ -22,15 +22,13 @@
 //! - `template`: a PodSpec from short keys; `pods`: the pods of a resource, and their logs; `pod_state`: the fields of a status.
 //! - `why`: why a pod does not run, and the remedy; `conditions`: readiness of kinds that are only known by their conditions.
 //! - `flex_start`, `request_state`: pods that wait for nodes; `namespace_deletion`: a namespace that waits for its contents.
-//! - `endpoint`: the Service, ports and pod to connect to; `dask_check`: the programs of checks on a Dask cluster.
+//! - `endpoint`: the Service, ports and pod to connect to.
 
 pub mod bundle;
 pub mod calls;
-pub mod check;
 pub mod conditioned_object;
 pub mod conditions;
 pub mod controller;
-pub mod dask_check;
 pub mod endpoint;
 pub mod equality;
 pub mod flex_start;

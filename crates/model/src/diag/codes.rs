@@ -944,6 +944,12 @@ codes! {
      the plan changes nothing, or where the stack costs no more after it than now."
     => "[budget]\nmax_per_hour = 20\nidle_per_day = 8"
 
+    CheckProgram "DI0349" "the program of a check"
+    "`run` of a check may be the words of a program. As a client it runs once the Dask cluster is ready; with `as = \"worker\"` it runs \
+     before the workers are created, in a Pod with their image, resources and nodes, so `pool` and the other keys of the place are \
+     those of the workers. On hosts it is a program of Python and a client."
+    => "[check.torch]\nrun = [\"python\", \"-c\", \"import torch; assert torch.cuda.is_available()\"]\nas = \"worker\""
+
     GpuPoolFirst "DI0351" "the first pool has GPUs"
     "GKE sets its `nvidia.com/gpu` taint on GPU pools only if the cluster already has a pool without GPUs. In \
      a cluster of GPU pools alone, system pods run on GPU nodes. A small pool without GPUs avoids it."

@@ -22,11 +22,12 @@ use crate::observe::crd_schemas::CrdSchemas;
 use crate::observe::inputs::Inputs;
 use crate::reason::OtherStacks;
 use crate::{Action, Change};
+use kinds::dask::check;
 use kinds::gke;
 use kinds::gke::compare::{Compared, FingerprintInput};
 use kinds::kind::{ChangeContext, Compare, Defect, Kind};
 use kinds::kubernetes::object::kind_of;
-use kinds::kubernetes::{check, ownership};
+use kinds::kubernetes::ownership;
 use model::address::{Address, FieldPath};
 use model::record::Record;
 use model::resource::{

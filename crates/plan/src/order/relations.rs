@@ -453,13 +453,12 @@ impl<'a> Relations<'a> {
                 && deleted.gpu() == other.gpu()
                 && !self.nodes.iter().any(held);
         }
-        if other.rank < kinds::kubernetes::check::KIND.rank {
+        if other.rank < kinds::dask::check::KIND.rank {
             return false;
         }
         let same = deleted.change.address.section() == other.change.address.section();
         // The pod of a check that was cut short may hold the GPU that its next run asks for.
-        let left =
-            kinds::kubernetes::check::is_leftover_pod(&deleted.change.identity, &deleted.change.address);
+        let left = kinds::dask::check::is_leftover_pod(&deleted.change.identity, &deleted.change.address);
         if left || deleted.freed_capacity() == FreedCapacity::Nodes {
             return same || deleted.live_pods.may_share_node(&other.desired_pods);
         }

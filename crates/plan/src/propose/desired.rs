@@ -320,7 +320,7 @@ impl Planner<'_> {
             if !self.selected.has(&resource.address) {
                 continue;
             }
-            let digest = kinds::kubernetes::check::digest(&resource.body);
+            let digest = kinds::dask::check::digest(&resource.body);
             let record = inputs.world.record.as_ref().filter(|_| !self.cluster_is_new);
             let passed = record.and_then(|record| record.completed.get(&resource.identity));
             let renewed = self.changes.iter().find(|change| invalidates_check(change, resource));

@@ -31,10 +31,12 @@ fn is_autopilot(context: &Context<'_>) -> bool {
 /// Returns all pods that the stack creates, including those of checks.
 fn asking<'a>(context: &Context<'a>) -> Vec<Asking<'a>> {
     let mut all: Vec<Asking<'a>> = context.pods().into_iter().map(of_pods).collect();
-    all.extend(context.checks().map(|(path, check)| Asking {
+    // A program in the place of a worker has the keys of the workers.
+    let checks = context.checks().filter(|(_, check)| !check.is_like_worker());
+    all.extend(checks.map(|(path, check)| Asking {
         path,
         who: "the check".to_owned(),
-        gpus: 1,
+        gpus: u32::from(check.needs_gpu()),
         pool: check.pool.as_deref(),
         prefer_pool: None,
         machines: &check.machines,

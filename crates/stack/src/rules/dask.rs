@@ -204,7 +204,7 @@ pub(crate) fn environments_have_names(context: &mut Context<'_>) {
 
 /// Checks that a check of GPUs runs on a pool with GPUs.
 pub(crate) fn checks_have_gpus(context: &mut Context<'_>) {
-    for (path, check) in context.checks().filter(|(_, check)| check.run.is_of_pool()) {
+    for (path, check) in context.checks().filter(|(_, check)| check.needs_gpu()) {
         let Some(name) = &check.pool else { continue };
         let Some(pool) = context.pool(name) else { continue };
         if gpus_of(pool).is_some_and(|gpus| gpus.allocatable == 0) {

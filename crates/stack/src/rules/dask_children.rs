@@ -275,8 +275,7 @@ fn images_of_sections(stack: &Stack) -> Vec<(Part, Vec<Part>)> {
             Some(Part { what: "the program", image: section.image.clone()?, place })
         });
         let checks = stack.check.iter().filter(|(_, check)| {
-            let asks = check.run.program(false).is_some();
-            asks && check.cluster.as_ref().map_or(is_only, |named| named == key)
+            check.is_client(false) && check.cluster.as_ref().map_or(is_only, |named| named == key)
         });
         let clients = checks.filter_map(|(check, section)| {
             let place = FieldPath::keys(["check", check, "image"]);

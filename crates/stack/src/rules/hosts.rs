@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::rules::Context;
 use crate::rules::ssh_hosts::{host_is_plain, is_host_name};
-use crate::{CheckRun, Environment, Replicas, Stack};
+use crate::{BuiltInCheck, CheckRun, Environment, Replicas, Stack};
 use kinds::dask::cluster::{DaskCluster, Scheduler, Worker};
 use kinds::dask::job::DaskJob;
 use kinds::dask::replicas::WorkerCountOwner;
@@ -632,7 +632,7 @@ pub(crate) fn checks_have_a_cluster(context: &mut Context<'_>) {
 pub(crate) fn least_bandwidths_are_numbers(context: &mut Context<'_>) {
     for (path, check) in context.checks() {
         let Some(min) = &check.min else { continue };
-        let finding = if check.run != CheckRun::Bandwidth {
+        let finding = if check.run != CheckRun::BuiltIn(BuiltInCheck::Bandwidth) {
             let message = format!("`{path}` measures nothing that `min` could be held against");
             Diagnostic::error(Code::CheckCluster, message)
                 .at_value(path.key("min"), "not used")

@@ -17,6 +17,7 @@ mod autopilot;
 mod capacity;
 mod capacity_options;
 mod charts;
+mod checks;
 mod container;
 mod dask;
 mod dask_children;
@@ -73,6 +74,8 @@ const RULES: &[Rule] = &[
     hosts::ports_differ,
     hosts::checks_have_a_cluster,
     hosts::least_bandwidths_are_numbers,
+    checks::programs_can_run,
+    checks::time_limits_are_durations,
     hosts::images_of_checks_are_known,
     sections::dependencies_exist,
     sections::pools_exist,

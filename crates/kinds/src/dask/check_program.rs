@@ -31,7 +31,7 @@ macro_rules! program {
             "RULES = ",
             include_str!("../../../model/src/versions.json"),
             include_str!("../../../model/src/versions.py"),
-            include_str!("dask_check/agree.py"),
+            include_str!("check_program/agree.py"),
             include_str!($file),
         )
     };
@@ -39,24 +39,48 @@ macro_rules! program {
 
 /// The sum of 0 to 9 on the workers.
 pub const SUM: Program =
-    Program { name: "dask-sum", passed: "dask-sum: 45", text: program!("dask_check/sum.py") };
+    Program { name: "dask-sum", passed: "dask-sum: 45", text: program!("check_program/sum.py") };
 
-pub const BANDWIDTH: Program =
-    Program { name: "bandwidth", passed: "bandwidth: measured", text: program!("dask_check/bandwidth.py") };
+pub const BANDWIDTH: Program = Program {
+    name: "bandwidth",
+    passed: "bandwidth: measured",
+    text: program!("check_program/bandwidth.py"),
+};
 
 /// The CUDA check on hosts, where NVIDIA's sample image cannot run.
 pub const VECTORADD: Program =
-    Program { name: "cuda-vectoradd", passed: "Test PASSED", text: program!("dask_check/vectoradd.py") };
+    Program { name: "cuda-vectoradd", passed: "Test PASSED", text: program!("check_program/vectoradd.py") };
 
 /// The cuDF check on hosts, which runs on the workers of a Dask cluster.
 pub const CUDF_ON_WORKERS: Program =
-    Program { name: CUDF.name, passed: CUDF.passed, text: program!("dask_check/cudf_on_workers.py") };
+    Program { name: CUDF.name, passed: CUDF.passed, text: program!("check_program/cudf_on_workers.py") };
 
 /// The cuDF check in its own pod.
 pub const CUDF: Program =
-    Program { name: "cudf", passed: "cudf: computed", text: include_str!("dask_check/cudf.py") };
+    Program { name: "cudf", passed: "cudf: computed", text: include_str!("check_program/cudf.py") };
 
-/// Returns the line that the log of a check's pod must have; `None` for other checks.
+impl Program {
+    /// Returns it as a client of a Dask cluster.
+    pub fn client(&self) -> Client<'static> {
+        Client { name: self.name, words: vec!["python", "-c", self.text] }
+    }
+}
+
+/// The process of a client of a Dask cluster.
+#[derive(Clone, Debug)]
+pub struct Client<'a> {
+    /// The container.
+    name: &'a str,
+    /// The words of the command line.
+    words: Vec<&'a str>,
+}
+
+/// Returns the client of a check that runs a program of one's own.
+pub fn own(words: &[String]) -> Client<'_> {
+    Client { name: "program", words: words.iter().map(String::as_str).collect() }
+}
+
+/// Returns the line that the log of a built-in check must have; `None` for a program of one's own, which passes by its exit code.
 pub fn passed(pod: &Value) -> Option<&'static str> {
     let name = text(&pod["spec"]["containers"][0]["name"]);
     [SUM, BANDWIDTH, VECTORADD, CUDF]
@@ -73,13 +97,13 @@ fn variables(cluster: &DaskFacts, least: Option<u64>) -> Value {
 
 /// Returns the spec of the pod that runs it in a Kubernetes cluster. The program is in `args`, so that the image's entry point
 /// prepares the environment.
-pub fn in_cluster(program: Program, cluster: &DaskFacts, least: Option<u64>) -> Value {
+pub fn in_cluster(client: &Client<'_>, cluster: &DaskFacts, least: Option<u64>) -> Value {
     json!({
         "restartPolicy": "Never",
         "containers": [{
-            "name": program.name,
+            "name": client.name,
             "image": cluster.image,
-            "args": ["python", "-c", program.text],
+            "args": client.words,
             "env": variables(cluster, least),
         }],
     })
@@ -91,12 +115,12 @@ pub fn container(program: Program, image: &str) -> Value {
 }
 
 /// Returns the spec of the pod that runs it on a host, and the annotations that name the cluster.
-pub fn on_host(program: Program, cluster: &DaskFacts, least: Option<u64>) -> (Value, Value) {
+pub fn on_host(client: &Client<'_>, cluster: &DaskFacts, least: Option<u64>) -> (Value, Value) {
     let spec = json!({
         "restartPolicy": "Never",
         "containers": [{
-            "name": program.name,
-            "command": ["python", "-c", program.text],
+            "name": client.name,
+            "command": client.words,
             "env": variables(cluster, least),
         }],
     });

@@ -1,0 +1,593 @@
+//! Checks: actions that must succeed before other changes start. Only their completion in the record remains.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::value::{SeqAccessDeserializer, StrDeserializer};
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Value, json};
+
+use crate::dask::check_program::{self, BANDWIDTH, Client, Program, SUM};
+use crate::dask::cluster::DaskCluster;
+use crate::dask::pods as dask_pods;
+use crate::driver_path;
+use crate::env;
+use crate::json::text;
+use crate::kind::{ChangeContext, Kind, PodSource};
+use crate::kubernetes::calls::create_call;
+use crate::kubernetes::object::{condition, gvk};
+use crate::kubernetes::pod_state::PodState;
+use crate::kubernetes::pods::{broken, why};
+use crate::kubernetes::template::{self, PodSpecKeys};
+use crate::kubernetes::why::no_node_for;
+use crate::node_selection::{ACCELERATOR_LABEL, Machines};
+use crate::scope::{DaskFacts, POOL_LABEL, PoolFacts, Scope, allow_client};
+use crate::section::{LiveName, NameRule, Section, SectionHead};
+use crate::security_defaults;
+use crate::short_forms;
+use model::address::{Address, FieldPath};
+use model::quantity::Quantity;
+use model::resource::{
+    Action, Api, Await, Call, Facts, Identity, KindId, Method, ObjectId, Progress, Query, Readiness,
+    Recreation, Resource, Step, Until,
+};
+
+/// Seconds for the pod to run to completion, including the download of its image, without a `time_limit`.
+const DEADLINE: u32 = 900;
+
+/// The image of the CUDA check. Source: the RAPIDS guide.
+const VECTORADD: &str = "nvidia/samples:vectoradd-cuda11.6.0-ubuntu18.04";
+
+pub const KIND: Kind = Kind {
+    rank: 50,
+    change_steps,
+    readiness: |_, found| Ok(readiness(found.own_object())),
+    plan_summary: |resource| {
+        let spec = &resource.body["spec"];
+        own_program(&resource.body).into_iter().chain([on_machines(spec)]).collect()
+    },
+    pods: |resource| PodSource::Known(Query { api: Api::Kubernetes, path: pod(&resource.body).path() }),
+    runs_to_completion: true,
+    ..Kind::DEFAULT
+};
+
+/// An action that must pass before what depends on it is created.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+pub struct Check {
+    /// The check to run. A built-in one has a name; a program of one's own is a list of words: `["python", "-c", "import cudf"]`. It passes when
+    /// it ends with code 0; its log is shown.
+    pub run: CheckRun,
+    /// With a program, its role. `"client"`, the default: of a Dask cluster of the file, once it is ready, with the scheduler's address in
+    /// `DASK_SCHEDULER_ADDRESS`, where `dask.distributed.Client()` finds it. `"worker"`: a Pod like those of the Dask cluster's workers,
+    /// with their image, resources, variables and nodes, before they are created.
+    #[serde(default, rename = "as", skip_serializing_if = "ProgramRole::is_client")]
+    pub role: ProgramRole,
+    /// The longest time for the Pod to run to completion, including the download of its image: `"30m"`. Default 15 minutes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_limit: Option<String>,
+    /// The node pool to run on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// Which machines it runs on where no pool is named.
+    #[serde(flatten)]
+    pub machines: Machines,
+    /// The namespace of its Pod. Default `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// With `dask-sum`, `bandwidth` and a program, and with `cuda-vectoradd` and `cudf` on hosts: the key of the Dask cluster that computes.
+    /// With `cudf` on Kubernetes, and a program as a worker: that whose image is tried. Default the only one of the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
+    /// The image, instead of the check's own; that of `dask-sum`, `bandwidth`, `cudf` and a program is the cluster's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// With `bandwidth`: bytes a second that each measured connection must have: `"500M"`, `"1Gi"`. Default any: the numbers are shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min: Option<String>,
+    /// Addresses that must be done before this one, beyond what is inferred.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<String>,
+}
+
+impl Section for Check {
+    fn head(&self) -> SectionHead<'_> {
+        SectionHead {
+            depends_on: &self.depends_on,
+            namespace: self.namespace.as_deref(),
+            ..SectionHead::default()
+        }
+    }
+
+    fn live_name<'a>(&'a self, key: &'a str) -> Option<LiveName<'a>> {
+        Some(LiveName::new(None, key, NameRule::Check))
+    }
+}
+
+/// The check that a section runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CheckRun {
+    BuiltIn(BuiltInCheck),
+    /// A program of one's own, as the words of its command line.
+    Program(Vec<String>),
+}
+
+/// Built-in checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum BuiltInCheck {
+    /// Vectors are added on GPUs. In a cluster NVIDIA's sample on one GPU, whose log must say `Test PASSED`; on hosts every worker of
+    /// a Dask cluster that has GPUs, with the cupy or numba of its environment.
+    CudaVectoradd,
+    /// cuDF is imported and computes, on a GPU. In a cluster a Pod with the workers' image does so before the workers are made, and finds
+    /// the driver as they will; on hosts every worker of a Dask cluster that has GPUs.
+    Cudf,
+    /// A Dask client submits ten tasks to a Dask cluster of the file, which must add up to 45. On Kubernetes and on hosts.
+    DaskSum,
+    /// A Dask client has workers of a Dask cluster send 32 MiB to each other, and says how many bytes a second that is: a wrong
+    /// network interface is seen. On Kubernetes and on hosts.
+    Bandwidth,
+}
+
+impl BuiltInCheck {
+    /// Returns the program that a client of a Dask cluster runs; `None` for a check that needs no Dask cluster.
+    fn program(self, on_hosts: bool) -> Option<Program> {
+        match self {
+            Self::DaskSum => Some(SUM),
+            Self::Bandwidth => Some(BANDWIDTH),
+            Self::CudaVectoradd if on_hosts => Some(check_program::VECTORADD),
+            Self::Cudf if on_hosts => Some(check_program::CUDF_ON_WORKERS),
+            Self::CudaVectoradd | Self::Cudf => None,
+        }
+    }
+}
+
+impl Serialize for CheckRun {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::BuiltIn(check) => check.serialize(serializer),
+            Self::Program(words) => words.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for CheckRun {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NameOrWords;
+
+        impl<'de> Visitor<'de> for NameOrWords {
+            type Value = CheckRun;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a check or the words of a program")
+            }
+
+            fn visit_str<E: Error>(self, name: &str) -> Result<CheckRun, E> {
+                BuiltInCheck::deserialize(StrDeserializer::new(name)).map(CheckRun::BuiltIn)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, words: A) -> Result<CheckRun, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(words)).map(CheckRun::Program)
+            }
+        }
+
+        deserializer.deserialize_any(NameOrWords)
+    }
+}
+
+impl JsonSchema for CheckRun {
+    fn schema_name() -> Cow<'static, str> {
+        "CheckRun".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        // Alternatives are told apart by their type, which a list of constants does not say.
+        let built_in = BuiltInCheck::json_schema(generator);
+        let names = built_in.get("oneOf").and_then(Value::as_array).into_iter().flatten();
+        let names: Vec<&Value> = names.filter_map(|name| name.get("const")).collect();
+        json_schema!({
+            "description": "A built-in check, or the words of a program.",
+            "oneOf": [
+                { "type": "string", "enum": names },
+                { "type": "array", "items": { "type": "string" } },
+            ],
+        })
+    }
+}
+
+/// The part that a program plays beside a Dask cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProgramRole {
+    /// Connects to the scheduler, once the Dask cluster is ready.
+    #[default]
+    Client,
+    /// Runs in a Pod like those of the workers, before they are created.
+    Worker,
+}
+
+impl ProgramRole {
+    /// Returns true for the default, which `skip_serializing_if` leaves out.
+    fn is_client(&self) -> bool {
+        *self == Self::Client
+    }
+}
+
+impl Check {
+    /// Returns true for a check that runs as a client of a Dask cluster, which must be ready.
+    pub fn is_client(&self, on_hosts: bool) -> bool {
+        match &self.run {
+            CheckRun::BuiltIn(check) => check.program(on_hosts).is_some(),
+            CheckRun::Program(_) => self.role == ProgramRole::Client,
+        }
+    }
+
+    /// Returns true for a check that tries the nodes of a pool in a Pod of its own, before anything else runs there.
+    pub fn is_of_pool(&self) -> bool {
+        match self.run {
+            CheckRun::BuiltIn(check) => matches!(check, BuiltInCheck::CudaVectoradd | BuiltInCheck::Cudf),
+            CheckRun::Program(_) => self.role == ProgramRole::Worker,
+        }
+    }
+
+    /// Returns true for a program that runs in a Pod like those of workers.
+    pub fn is_like_worker(&self) -> bool {
+        matches!(self.run, CheckRun::Program(_)) && self.role == ProgramRole::Worker
+    }
+
+    /// Returns true for a check that needs a GPU whatever else the file says.
+    pub fn needs_gpu(&self) -> bool {
+        self.is_of_pool() && !self.is_like_worker()
+    }
+
+    /// Returns true if the check uses a Dask cluster of the file: its scheduler, its image, or the Pods of its workers.
+    pub fn uses_cluster(&self, on_hosts: bool) -> bool {
+        let is_cudf = self.run == CheckRun::BuiltIn(BuiltInCheck::Cudf);
+        let takes_image = is_cudf && (self.image.is_none() || self.cluster.is_some());
+        takes_image || self.is_like_worker() || self.is_client(on_hosts)
+    }
+
+    /// Returns `min` as a number.
+    pub fn least(&self) -> Option<u64> {
+        let min = self.min.as_deref().and_then(Quantity::parse)?;
+        u64::try_from(min.floor()).ok()
+    }
+
+    /// Returns `time_limit` in seconds.
+    pub fn seconds(&self) -> Option<u64> {
+        self.time_limit.as_deref().and_then(short_forms::seconds)
+    }
+}
+
+/// Returns the resource of `[check.KEY]`. The body is the pod to run. Its name contains a digest of its text, so a pod with the
+/// same name that an interrupted apply left behind runs the same check. `like` is the Dask cluster of a check that uses one.
+pub fn lower(key: &str, section: &Check, like: Option<&DaskCluster>, scope: &Scope) -> Resource {
+    let origin = FieldPath::keys(["check", key]);
+    let address = Address::of("check", key);
+    let on_hosts = scope.target.is_on_hosts();
+    let CheckPod { mut metadata, mut spec, mut provenance, pool, namespace, mut depends_on } =
+        match like.filter(|_| section.is_like_worker() && !on_hosts) {
+            Some(like) => like_worker(section, like, &origin, scope),
+            None => plain_pod(section, &origin, scope),
+        };
+    let facts = scope.dask_cluster(section.cluster.as_deref()).filter(|_| section.is_client(on_hosts));
+    let hardware = pool.and_then(|pool| scope.pool(pool)).map_or("", |pool| &pool.hardware);
+    let checked = match facts {
+        // Another environment is another check.
+        Some(facts) => {
+            let environment = scope.environment(facts.environment.as_deref());
+            format!("{spec} {:?}", environment.map(|environment| &environment.digest))
+        }
+        None => format!("{spec} {hardware} {:?}", scope.driver),
+    };
+    let digest = blake3::hash(checked.as_bytes()).to_hex();
+    metadata["name"] = json!(format!("check-{key}-{}", &digest.as_str()[..8]));
+    metadata["namespace"] = json!(namespace);
+    if let Some(facts) = facts.filter(|facts| facts.is_network_restricted) {
+        allow_client(&mut metadata, &facts.name);
+    }
+    // After the digest: a check that has passed has passed without.
+    if !on_hosts && !section.is_like_worker() {
+        security_defaults::apply(&mut spec);
+    }
+    if let Some(seconds) = section.seconds() {
+        spec["activeDeadlineSeconds"] = json!(seconds);
+    }
+    depends_on.extend(section.depends_on.iter().map(Address::new));
+    let path = FieldPath::keys(["spec"]);
+    provenance.push((path.key("activeDeadlineSeconds"), origin.key("time_limit")));
+    Resource {
+        identity: Identity::Check(address.clone()),
+        address,
+        kind: KindId::Check,
+        body: json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": metadata,
+            "spec": spec,
+        }),
+        provenance,
+        origin,
+        depends_on,
+        protect: false,
+        recreation: Recreation::Always,
+        create_only: Value::Null,
+    }
+}
+
+/// The pod of a check, without its name.
+struct CheckPod<'a> {
+    metadata: Value,
+    spec: Value,
+    provenance: Vec<(FieldPath, FieldPath)>,
+    /// The key of the pool that it runs on.
+    pool: Option<&'a str>,
+    namespace: &'a str,
+    depends_on: Vec<Address>,
+}
+
+/// Returns the pod of a check that does not copy a worker.
+fn plain_pod<'a>(section: &'a Check, origin: &FieldPath, scope: &Scope) -> CheckPod<'a> {
+    let on_hosts = scope.target.is_on_hosts();
+    let namespace = section.namespace.as_deref().unwrap_or("default");
+    let named_cluster = scope.dask_cluster(section.cluster.as_deref());
+    let cluster = named_cluster.filter(|_| section.is_client(on_hosts));
+    let (mut spec, annotations) = match &section.run {
+        CheckRun::Program(words) => client(&check_program::own(words), section, cluster, scope),
+        CheckRun::BuiltIn(check) => match (check.program(on_hosts), check) {
+            (Some(program), _) => client(&program.client(), section, cluster, scope),
+            (None, BuiltInCheck::Cudf) => {
+                let image = section.image.as_deref().or(named_cluster.map(|facts| facts.image.as_str()));
+                (cudf(image.unwrap_or_default(), scope), Value::Null)
+            }
+            (None, _) => (vectoradd(section.image.as_deref()), Value::Null),
+        },
+    };
+    if let Some(pool) = section.pool.as_ref().and_then(|pool| scope.pool(pool)) {
+        on_pool(&mut spec, pool);
+    }
+    section.machines.add_to_pod(&mut spec);
+    let mut metadata = json!({ "labels": scope.labels() });
+    if !annotations.is_null() {
+        metadata["annotations"] = annotations;
+    }
+    let path = FieldPath::keys(["spec"]);
+    let mut provenance = vec![(path.key("nodeSelector"), origin.key("pool"))];
+    provenance.extend(Machines::provenance(&path, origin));
+    let pool = section.pool.as_deref();
+    let depends_on = dependencies(pool, cluster, namespace, scope);
+    CheckPod { metadata, spec, provenance, pool, namespace, depends_on }
+}
+
+/// Returns the pod of a program that runs as a worker of a Dask cluster would.
+fn like_worker<'a>(
+    section: &'a Check,
+    like: &'a DaskCluster,
+    origin: &FieldPath,
+    scope: &Scope,
+) -> CheckPod<'a> {
+    let CheckRun::Program(words) = &section.run else { return plain_pod(section, origin, scope) };
+    let keys = &like.worker.keys;
+    // Secrets that the variables name are there.
+    let namespace = like.namespace();
+    let pod_keys = PodSpecKeys {
+        image: section.image.as_deref().unwrap_or(&like.image),
+        args: words,
+        keys,
+        resources: None,
+    };
+    // What `pod` of the workers says of their container holds for this one: the name is theirs.
+    let mut spec = dask_pods::like_worker(&pod_keys, &like.worker.process, scope);
+    spec["restartPolicy"] = json!("Never");
+    let path = FieldPath::keys(["spec"]);
+    let cluster = scope.dask_cluster(section.cluster.as_deref()).map_or("", |facts| &facts.key);
+    let cluster = FieldPath::keys(["dask_cluster", cluster]);
+    let worker = cluster.key("worker");
+    let image = if section.image.is_some() { origin } else { &cluster };
+    let mut provenance = template::provenance(&path, &worker, &image.key("image"));
+    provenance.push((path.key("containers").index(0).key("args"), origin.key("run")));
+    let mut pod = json!({ "metadata": { "labels": scope.labels() }, "spec": spec });
+    keys.merge_into(&mut pod, &FieldPath::root(), &worker, &mut provenance);
+    let pool = keys.pool.as_deref();
+    let mut depends_on = dependencies(pool, None, namespace, scope);
+    depends_on.extend(env::dependencies(keys.env.values(), namespace, &scope.owner));
+    let (metadata, spec) = (pod["metadata"].take(), pod["spec"].take());
+    CheckPod { metadata, spec, provenance, pool, namespace, depends_on }
+}
+
+/// Makes a pod run on a node pool. The pod already tolerates the taint of GPU nodes.
+fn on_pool(spec: &mut Value, pool: &PoolFacts) {
+    spec["nodeSelector"] = json!({ POOL_LABEL: pool.name });
+    for taint in pool.taints.iter().filter(|taint| taint.key != "nvidia.com/gpu") {
+        let toleration = json!({
+            "key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect.kubernetes(),
+        });
+        match spec["tolerations"].as_array_mut() {
+            Some(list) => list.push(toleration),
+            None => spec["tolerations"] = json!([toleration]),
+        }
+    }
+}
+
+/// Returns the dependencies: the namespace, the checked machines, and the Dask cluster.
+fn dependencies(
+    pool: Option<&str>,
+    cluster: Option<&DaskFacts>,
+    namespace: &str,
+    scope: &Scope,
+) -> Vec<Address> {
+    let mut depends_on = scope.namespace_dependencies(namespace);
+    match (pool, cluster) {
+        (Some(pool), _) => depends_on.push(Address::of("node_pool", pool)),
+        (None, Some(_)) => {}
+        (None, None) => depends_on.extend(scope.pools.iter().map(|pool| Address::of("node_pool", &pool.key))),
+    }
+    match cluster {
+        Some(facts) => depends_on.push(Address::of("dask_cluster", &facts.key)),
+        None => depends_on.extend(scope.section("gpu_driver")),
+    }
+    depends_on
+}
+
+/// The longest program in a line of a plan, in characters.
+const PROGRAM_WIDTH: usize = 40;
+
+/// Returns the words of a program of one's own: `python -m etl.smoke`.
+fn own_program(pod: &Value) -> Option<String> {
+    if check_program::passed(pod).is_some() {
+        return None;
+    }
+    let container = &pod["spec"]["containers"][0];
+    let words = ["args", "command"].into_iter().find_map(|key| container[key].as_array())?;
+    let line = words.iter().map(text).collect::<Vec<_>>().join(" ").replace('\n', " ");
+    let shown: String = line.chars().take(PROGRAM_WIDTH).collect();
+    Some(if shown.len() < line.len() { format!("{}…", shown.trim_end()) } else { line })
+}
+
+/// Returns `on pool a100`, `on nvidia-l4`.
+fn on_machines(pod: &Value) -> String {
+    let selector = &pod["nodeSelector"];
+    let gpu = text(&selector[ACCELERATOR_LABEL]);
+    match text(&selector[POOL_LABEL]) {
+        "" if gpu.is_empty() => String::new(),
+        "" => format!("on {gpu}"),
+        pool => format!("on pool {pool}"),
+    }
+}
+
+fn vectoradd(image: Option<&str>) -> Value {
+    on_gpu(json!({ "name": "cuda-vectoradd", "image": image.unwrap_or(VECTORADD) }))
+}
+
+fn cudf(image: &str, scope: &Scope) -> Value {
+    let mut container = check_program::container(check_program::CUDF, image);
+    if driver_path::is_needed(scope) {
+        driver_path::add(&mut container);
+    }
+    on_gpu(container)
+}
+
+/// Returns a PodSpec whose container requests a GPU.
+fn on_gpu(mut container: Value) -> Value {
+    container["resources"] = json!({ "limits": { "nvidia.com/gpu": "1" } });
+    json!({
+        // OnFailure would hide a failing GPU behind restarts.
+        "restartPolicy": "Never",
+        "containers": [container],
+        "tolerations": [{ "key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule" }],
+    })
+}
+
+/// Returns the pod of a Dask client, and its annotations; the rules refuse a check without a cluster.
+fn client(client: &Client<'_>, check: &Check, cluster: Option<&DaskFacts>, scope: &Scope) -> (Value, Value) {
+    let least = check.least();
+    match cluster {
+        Some(facts) if scope.target.is_on_hosts() => check_program::on_host(client, facts, least),
+        Some(facts) => {
+            let mut spec = check_program::in_cluster(client, facts, least);
+            if let Some(image) = &check.image {
+                spec["containers"][0]["image"] = json!(image);
+            }
+            (spec, Value::Null)
+        }
+        None => (json!({ "containers": [] }), Value::Null),
+    }
+}
+
+/// Returns the digest of a check's text: its pod, the pool's hardware, the installer of the driver.
+pub fn digest(body: &Value) -> String {
+    text(&body["metadata"]["name"]).rsplit('-').next().unwrap_or_default().to_owned()
+}
+
+/// Returns the pod that a check runs, from its body.
+pub fn pod(body: &Value) -> ObjectId {
+    ObjectId {
+        gvk: gvk("", "v1", "Pod", "pods"),
+        namespace: body["metadata"]["namespace"].as_str().map(str::to_owned),
+        name: text(&body["metadata"]["name"]).to_owned(),
+    }
+}
+
+/// Returns the address of a pod that an interrupted apply of a check left behind.
+pub fn address_of(check: &Address, pod: &ObjectId) -> Address {
+    Address::object(check.as_str(), &pod.gvk.kind, pod.namespace.as_deref(), &pod.name)
+}
+
+/// Returns true for the pod of a check that an interrupted apply left behind. Deleting it loses no data.
+pub fn is_leftover_pod(identity: &Identity, address: &Address) -> bool {
+    let pod = matches!(identity, Identity::Object(object) if object.gvk.kind == "Pod");
+    pod && address.as_str().contains('/')
+        && address.section().split('.').next() == Some(KindId::Check.as_str())
+}
+
+/// Returns the steps: create the pod, wait for its end, read the log, delete it, and only then record that the check passed.
+fn change_steps(context: &ChangeContext) -> Vec<Step> {
+    if context.action != Action::Run {
+        return Vec::new();
+    }
+    let body = context.body();
+    let pod = pod(body);
+    let seconds = body["spec"]["activeDeadlineSeconds"].as_u64();
+    let deadline = seconds.and_then(|seconds| u32::try_from(seconds).ok()).unwrap_or(DEADLINE);
+    let wait = |until| {
+        let (identity, kind) = (Identity::Object(pod.clone()), KindId::Check);
+        Step::Await(Await { kind, identity, until, facts: Facts::None, deadline })
+    };
+    // Equal text means the same pod: apply adopts the pod that an interrupted apply left behind, and reads its log to the end. It
+    // does not apply the pod again, because few fields of a pod can change after creation.
+    let create = create_call(&pod, context.owner, body);
+    let expect = check_program::passed(body).map(str::to_owned);
+    let delete = Call {
+        api: Api::Kubernetes,
+        method: Method::Delete,
+        path: pod.path(),
+        body: Some(
+            json!({ "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background" }).into(),
+        ),
+        deferred: Vec::new(),
+    };
+    vec![
+        Step::Call(create),
+        wait(Until::Ready),
+        Step::ReadLog { pod: pod.clone(), expect },
+        Step::Call(delete),
+        wait(Until::Gone),
+        Step::RecordCompletion { digest: digest(body) },
+    ]
+}
+
+/// Returns ready once the pod ran to completion. Another step reads the log, which for a built-in check decides.
+fn readiness(pod: &Value) -> Readiness {
+    if let Some(reason) = broken(PodState(pod)) {
+        return Readiness::Failed(reason);
+    }
+    if pod["status"]["phase"] == "Failed" && check_program::passed(pod).is_none() {
+        return Readiness::Failed(failure(PodState(pod)));
+    }
+    match text(&pod["status"]["phase"]) {
+        // A failed run is ready to be read: its log says more than its exit code.
+        "Succeeded" | "Failed" => Readiness::Ready,
+        "" => Readiness::progressing("its pod does not exist yet"),
+        phase => match condition(pod, "PodScheduled") {
+            Some(scheduled) if scheduled["status"] == "False" => {
+                let blocked_by = Some(no_node_for(&pod["spec"], text(&scheduled["message"])));
+                Readiness::progressing(Progress { what: "its pod is pending".to_owned(), blocked_by })
+            }
+            _ if check_program::is_on_host(pod) => Readiness::progressing("it computes"),
+            _ if phase == "Pending" => Readiness::progressing("its pod is starting"),
+            _ => Readiness::progressing(format!("its pod is {phase}")),
+        },
+    }
+}
+
+/// Returns why a program of one's own did not pass.
+fn failure(pod: PodState<'_>) -> String {
+    // Of the pod itself: its time is over, it was evicted.
+    let (reason, message) = (text(&pod.0["status"]["reason"]), text(&pod.0["status"]["message"]));
+    match (reason, message) {
+        ("", _) => why(pod).unwrap_or_else(|| "its Pod failed".to_owned()),
+        (reason, "") => reason.to_owned(),
+        (reason, message) => format!("{reason}: {message}"),
+    }
+}

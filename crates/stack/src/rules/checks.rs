@@ -1,0 +1,95 @@
+//! Checks of the programs and the time limits of `[check.NAME]`.
+
+use crate::rules::Context;
+use crate::{Check, CheckRun, ProgramRole};
+use kinds::short_forms::seconds;
+use model::address::FieldPath;
+use model::diag::{Code, Diagnostic};
+
+/// The longest `time_limit` in seconds, a week: an apply waits for its checks and holds the lock of the stack meanwhile.
+const MAX_SECONDS: u64 = 7 * 86_400;
+
+/// The interpreter that the environment of a Dask cluster on hosts has.
+const PYTHON: &str = "python";
+
+/// Checks the words of programs, and that no key contradicts the place in which they run.
+pub(crate) fn programs_can_run(context: &mut Context<'_>) {
+    let on_hosts = context.stack.is_on_hosts();
+    let mut found = Vec::new();
+    for (path, check) in context.checks() {
+        match &check.run {
+            CheckRun::BuiltIn(_) if check.role != ProgramRole::Client => {
+                let finding = unused(&path, "as", "the place of a built-in check is its own");
+                found.push(finding.help("remove it, or set `run` to the words of a program"));
+            }
+            CheckRun::BuiltIn(_) => {}
+            CheckRun::Program(words) => {
+                found.extend(without_words(&path, words, on_hosts));
+                if check.role == ProgramRole::Worker {
+                    found.extend(in_place_of_worker(&path, check, on_hosts));
+                }
+            }
+        }
+    }
+    found.into_iter().for_each(|finding| context.say(finding));
+}
+
+fn without_words(path: &FieldPath, words: &[String], on_hosts: bool) -> Option<Diagnostic> {
+    let place = path.key("run");
+    let first = words.first().map_or("", String::as_str);
+    if first.is_empty() {
+        let finding = Diagnostic::error(Code::CheckProgram, "the program has no name").at_value(place, "");
+        return Some(finding.help("`run = [\"python\", \"-c\", \"import cudf\"]`"));
+    }
+    if on_hosts && first != PYTHON {
+        let message = format!("`{first}` cannot run on hosts: a check there is a program of Python");
+        let finding = Diagnostic::error(Code::CheckProgram, message).at_value(place, "");
+        return Some(
+            finding.help("begin with `python`, which is that of the environment of the Dask cluster"),
+        );
+    }
+    None
+}
+
+/// Returns what contradicts a pod that is as those of the workers are.
+fn in_place_of_worker(path: &FieldPath, check: &Check, on_hosts: bool) -> Vec<Diagnostic> {
+    if on_hosts {
+        let message = "on hosts a program cannot run in the place of a worker";
+        let finding =
+            Diagnostic::error(Code::CheckProgram, message).at_value(path.key("as"), "not on a host");
+        return vec![finding.help("remove it: as a client the program submits tasks to the workers")];
+    }
+    let machines = &check.machines;
+    let keys = [
+        ("pool", check.pool.is_some()),
+        ("accelerator", machines.accelerator.is_some()),
+        ("compute_class", machines.compute_class.is_some()),
+        ("spot", machines.spot),
+        ("namespace", check.namespace.is_some()),
+    ];
+    let given = keys.into_iter().filter(|(_, is_given)| *is_given);
+    let finding = |key| unused(path, key, "the program runs where the workers of the Dask cluster will run");
+    given.map(|(key, _)| finding(key).help("remove it")).collect()
+}
+
+fn unused(path: &FieldPath, key: &str, why: &str) -> Diagnostic {
+    let place = path.key(key);
+    Diagnostic::error(Code::CheckProgram, format!("`{place}` is not used: {why}")).at_value(place, "not used")
+}
+
+/// Checks that `time_limit` is a duration.
+pub(crate) fn time_limits_are_durations(context: &mut Context<'_>) {
+    let mut found = Vec::new();
+    for (path, check) in context.checks() {
+        let Some(limit) = &check.time_limit else { continue };
+        let message = match seconds(limit) {
+            None => format!("`{limit}` is not a duration"),
+            Some(0) => "no program ends in no time".to_owned(),
+            Some(seconds) if seconds > MAX_SECONDS => format!("`{limit}` is longer than 7 days"),
+            Some(_) => continue,
+        };
+        let finding = Diagnostic::error(Code::BadDuration, message).at_value(path.key("time_limit"), "");
+        found.push(finding.help("for example `time_limit = \"30m\"`"));
+    }
+    found.into_iter().for_each(|finding| context.say_of_value(finding));
+}
