@@ -129,7 +129,8 @@ fn attempt(part: Part, live: &Value, image: Option<&str>, scope: &Scope, tried: 
     }
     (short.args, short.resources) = args(part, &own, &short);
     let resources = (part == Part::Worker).then_some(&short.resources);
-    let pod_keys = PodSpecKeys { image: &short.image, args: &short.args, keys: &short.keys, resources };
+    let pod_keys =
+        PodSpecKeys { image: &short.image, args: &short.args, keys: &short.keys, resources, config: None };
     let base = part.spec(&pod_keys, scope);
     let schema = schema::definition("io.k8s.api.core.v1.PodSpec");
     let given = difference(&base, live, schema.as_ref(), "").map(Pod);

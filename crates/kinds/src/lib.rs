@@ -14,6 +14,7 @@ use model::resource::KindId;
 
 pub mod cost;
 pub mod dask;
+pub mod dask_config;
 pub mod descriptions;
 pub mod driver_path;
 pub mod env;

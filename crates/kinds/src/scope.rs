@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
+use crate::dask_config::DaskConfig;
 use crate::short_forms::{DriverInstall, Taint};
 use crate::slurm::SlurmKeys;
 use model::address::Address;
@@ -76,6 +77,8 @@ pub struct DaskFacts {
     /// The live name.
     pub name: String,
     pub image: String,
+    /// Dask's configuration.
+    pub config: DaskConfig,
     /// True if a NetworkPolicy restricts its clients.
     pub is_network_restricted: bool,
     /// Other namespaces with notebooks and checks that connect to it.

@@ -246,12 +246,14 @@ fn dask_facts(stack: &Stack, key: &str, section: &DaskCluster) -> DaskFacts {
         stack.ssh.as_ref().and_then(|_| kinds::hosts::cluster::scheduler_host(&section.scheduler, &hosts));
     let on = on.map(|host| host.name.clone());
     let (image, environment) = (section.image.clone(), section.environment.clone());
+    let config = section.config.clone();
     let closed = !section.network_policy.is_open();
     let visited_from = visited_from(stack, key, section);
     DaskFacts {
         key: key.to_owned(),
         name,
         image,
+        config,
         is_network_restricted: closed,
         client_namespaces: visited_from,
         scheduler,

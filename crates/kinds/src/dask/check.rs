@@ -376,6 +376,7 @@ fn like_worker<'a>(
         args: words,
         keys,
         resources: None,
+        config: Some(&like.config),
     };
     // What `pod` of the workers says of their container holds for this one: the name is theirs.
     let mut spec = dask_pods::like_worker(&pod_keys, &like.worker.process, scope);

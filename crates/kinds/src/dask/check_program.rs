@@ -91,6 +91,9 @@ pub fn passed(pod: &Value) -> Option<&'static str> {
 
 fn variables(cluster: &DaskFacts, least: Option<u64>) -> Value {
     let mut variables = vec![json!({ "name": "DASK_SCHEDULER_ADDRESS", "value": cluster.scheduler })];
+    let config = cluster.config.variables();
+    // Kubernetes replaces `$(NAME)`; on a host nothing does, and no option of Dask has it.
+    variables.extend(config.into_iter().map(|(name, literal)| json!({ "name": name, "value": literal })));
     variables.extend(least.map(|least| json!({ "name": MIN_BANDWIDTH, "value": least.to_string() })));
     json!(variables)
 }

@@ -20,6 +20,7 @@ use crate::dask::replicas::WorkerCountOwner;
 use crate::dask::service::DaskService;
 use crate::dask::worker_count::{self, RegisteredWorkers};
 use crate::dask::{autoscaler, scale, workers};
+use crate::dask_config::DaskConfig;
 use crate::descriptions::{image, with_gpus, workers};
 use crate::env::NeededVariable;
 use crate::json::text;
@@ -114,6 +115,11 @@ pub struct DaskCluster {
     /// On a host: the `[environment.NAME]` of scheduler and workers. Default the only one of the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<String>,
+    /// Dask's configuration of scheduler, workers, groups, and of the checks and notebooks of the cluster, by dotted keys:
+    /// `{ "distributed.adaptive.target-duration" = "10s" }`. They get it as `DASK_…` variables; `env` of a part overrides them
+    /// there.
+    #[serde(default, skip_serializing_if = "DaskConfig::is_empty")]
+    pub config: DaskConfig,
     /// The scheduler.
     #[serde(default)]
     pub scheduler: Scheduler,
@@ -255,6 +261,7 @@ fn all(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<(Resource, bool)>
         name: section.live_name(key),
         namespace: section.namespace(),
         image: &section.image,
+        config: &section.config,
         queue: section.queue.as_deref(),
         priority: section.priority.as_deref(),
     };
@@ -379,6 +386,7 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> (Resource, 
     let origin = FieldPath::keys(["dask_cluster", key]);
     let parts = SchedulerAndWorkers {
         image: &section.image,
+        config: (&section.config, origin.key("config")),
         scheduler: (&section.scheduler, origin.clone()),
         worker: (&section.worker, origin.clone()),
     };

@@ -14,6 +14,7 @@ use crate::dask::queued_workers::{self, WorkerCapacity, WorkerRequest};
 use crate::dask::replicas::Replicas;
 use crate::dask::worker_count::{self, RegisteredWorkers};
 use crate::dask::{scale, workers};
+use crate::dask_config::DaskConfig;
 use crate::descriptions::{image, workers};
 use crate::json::text;
 use crate::kind::{
@@ -141,9 +142,10 @@ impl DaskGroup {
         Pods { path, role: PodRole::Worker, replicas, image, image_path, args: &self.args, keys: &self.keys }
     }
 
-    fn pod_keys<'a>(&'a self, image: &'a str) -> PodSpecKeys<'a> {
-        let image = self.image.as_deref().unwrap_or(image);
-        PodSpecKeys { image, args: &self.args, keys: &self.keys, resources: Some(&self.resources) }
+    fn pod_keys<'a>(&'a self, cluster: &ParentCluster<'a>) -> PodSpecKeys<'a> {
+        let image = self.image.as_deref().unwrap_or(cluster.image);
+        let (resources, config) = (Some(&self.resources), Some(cluster.config));
+        PodSpecKeys { image, args: &self.args, keys: &self.keys, resources, config }
     }
 }
 
@@ -183,6 +185,7 @@ pub struct ParentCluster<'a> {
     /// Its namespace, which is the group's.
     pub namespace: &'a str,
     pub image: &'a str,
+    pub config: &'a DaskConfig,
     /// The queue of its own gang.
     pub queue: Option<&'a str>,
     pub priority: Option<&'a str>,
@@ -199,11 +202,10 @@ pub fn lower(
     section: &DaskGroup,
     scope: &Scope,
 ) -> (Resource, Option<[Resource; 2]>) {
-    let ParentCluster { address: of, origin: cluster_origin, name: cluster_name, namespace, image, .. } =
-        cluster;
+    let ParentCluster { address: of, origin: cluster_origin, name: cluster_name, namespace, .. } = cluster;
     let name = section.live_name(cluster_name, key);
     let origin = cluster_origin.key("group").key(key);
-    let pod_keys = section.pod_keys(image);
+    let pod_keys = section.pod_keys(cluster);
     let (_, create_only) = section.replicas.split();
     let image = if section.image.is_some() { origin.key("image") } else { cluster_origin.key("image") };
     let (worker, provenance) = workers_of(cluster, (&name, &origin, &image), section, scope);
@@ -249,7 +251,7 @@ fn workers_of(
     scope: &Scope,
 ) -> (Value, Vec<(FieldPath, FieldPath)>) {
     let (path, number) = (FieldPath::keys(["spec", "worker"]), origin.key("replicas"));
-    let pod_keys = section.pod_keys(cluster.image);
+    let pod_keys = section.pod_keys(cluster);
     let mut worker = json!({ "spec": pods::worker(&pod_keys, &section.process, scope) });
     if let (Some(replicas), _) = section.replicas.split() {
         worker["replicas"] = json!(replicas);
@@ -271,6 +273,10 @@ fn workers_of(
         provenance.extend(gang::provenance(&path.key("metadata"), from, &number));
     }
     provenance.extend(pods::provenance(&path.key("spec"), origin, image));
+    let container = path.key("spec").key("containers").index(0);
+    let made = &worker["spec"]["containers"][0];
+    let config = cluster.config.container_provenance(made, &container, &cluster.origin.key("config"));
+    provenance.extend(config);
     section.keys.merge_into(&mut worker, &path, origin, &mut provenance);
     (worker, provenance)
 }

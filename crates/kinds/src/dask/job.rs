@@ -11,6 +11,7 @@ use crate::dask::pods::{self, PodSpecKeys};
 use crate::dask::queued_workers::{self, WorkerCapacity, WorkerRequest};
 use crate::dask::service::DaskService;
 use crate::dask::{api, idle_wait, worker_count, workers};
+use crate::dask_config::DaskConfig;
 use crate::descriptions::{counted, image, workers};
 use crate::env::{self, NeededVariable};
 use crate::json::{is_false, text};
@@ -88,6 +89,9 @@ pub struct DaskJob {
     /// The program: arguments of the image's entry point, `["python", "train.py"]`. On a host a command, whose `python` is that of the
     /// environment.
     pub args: Vec<String>,
+    /// Dask's configuration of the program and of its cluster, as in `[dask_cluster]`. Default that of `like`.
+    #[serde(default, skip_serializing_if = "DaskConfig::is_empty")]
+    pub config: DaskConfig,
     /// The resources and the placement of the program's pod.
     #[serde(flatten)]
     pub keys: PodKeys,
@@ -210,6 +214,18 @@ impl DaskJob {
             .collect()
     }
 
+    /// Returns Dask's configuration and the path of its table: its own, or that of the section that it copies.
+    pub(crate) fn config<'a>(
+        &'a self,
+        like: Option<&'a DaskCluster>,
+        origin: &FieldPath,
+    ) -> (&'a DaskConfig, FieldPath) {
+        match self.like.as_ref().zip(like).filter(|_| self.config.is_empty()) {
+            Some((key, like)) => (&like.config, FieldPath::keys(["dask_cluster", key, "config"])),
+            None => (&self.config, origin.key("config")),
+        }
+    }
+
     /// Returns the NetworkPolicy of its pods: its own, or that of the section that it copies.
     fn policy(&self, job: &Resource, like: Option<&DaskCluster>, scope: &Scope) -> Option<Resource> {
         let copied = || Some((&like?.network_policy, FieldPath::keys(["dask_cluster", self.like.as_ref()?])));
@@ -252,9 +268,9 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
     let (name, namespace) = (section.live_name(key), section.namespace());
     let origin = FieldPath::keys(["dask_job", key]);
     let image = section.image.as_deref().or(like.map(|like| like.image.as_str())).unwrap_or_default();
-    let program = pod_keys(section, image);
     let defaults = (Scheduler::default(), Worker::default());
     let parts = parts(section, &origin, like.map_or(image, |like| &like.image), (like, &defaults));
+    let program = pod_keys(section, image, parts.config.0);
     let (worker, worker_of) = &parts.worker;
     let replicas = section.replicas.unwrap_or(worker.replicas.most());
     let number = number_from(&origin, section);
@@ -274,6 +290,9 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
         gang::set_cluster_roles(&mut cluster);
         provenance.extend(gang::provenance(&FieldPath::keys(["metadata"]), &origin, &number));
     }
+    let container = FieldPath::keys(["spec", "job", "spec", "containers"]).index(0);
+    let (config, config_of) = &parts.config;
+    provenance.extend(config.container_provenance(&job["spec"]["containers"][0], &container, config_of));
     section.keys.merge_into(&mut job, &FieldPath::keys(["spec", "job"]), &origin, &mut provenance);
     parts.merge_into(&mut cluster, &path, &mut provenance);
     let [scheduler, workers] = parts.pod_keys();
@@ -326,7 +345,8 @@ fn parts<'a>(
     let at = (of(scheduler.is_some()), of(worker.is_some()));
     let scheduler = scheduler.as_ref().or(like.map(|like| &like.scheduler)).unwrap_or(&defaults.0);
     let worker = worker.as_ref().or(like.map(|like| &like.worker)).unwrap_or(&defaults.1);
-    SchedulerAndWorkers { image, scheduler: (scheduler, at.0), worker: (worker, at.1) }
+    let config = section.config(like, origin);
+    SchedulerAndWorkers { image, config, scheduler: (scheduler, at.0), worker: (worker, at.1) }
 }
 
 /// Returns the external job that `[dask_job.KEY]` describes with `manage = false`.
@@ -339,8 +359,8 @@ pub fn lower_external(
     lower(key, section, like, scope).into_iter().map(strip_generated_fields).collect()
 }
 
-fn pod_keys<'a>(section: &'a DaskJob, image: &'a str) -> PodSpecKeys<'a> {
-    PodSpecKeys { image, args: &section.args, keys: &section.keys, resources: None }
+fn pod_keys<'a>(section: &'a DaskJob, image: &'a str, config: &'a DaskConfig) -> PodSpecKeys<'a> {
+    PodSpecKeys { image, args: &section.args, keys: &section.keys, resources: None, config: Some(config) }
 }
 
 fn provenance(origin: &FieldPath, section: &DaskJob) -> Vec<(FieldPath, FieldPath)> {

@@ -167,10 +167,15 @@ pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &
     let image = section.image.as_deref().or(copied.as_deref()).unwrap_or_default();
     let origin = FieldPath::keys(["notebook", key]);
     let address = Address::of("notebook", key);
-    let pod_keys = section.pod_keys(image);
+    let pod_keys = section.pod_keys(image, like);
     let path = FieldPath::keys(["spec", "template"]);
     let mut provenance = section.provenance(&origin, &path.key("spec"));
     let mut pod = template::bare("notebook", &pod_keys, scope);
+    if let Some((key, like)) = section.like.as_ref().zip(like) {
+        let container = path.key("spec").key("containers").index(0);
+        let table = FieldPath::keys(["dask_cluster", key, "config"]);
+        provenance.extend(like.config.container_provenance(&pod["containers"][0], &container, &table));
+    }
     section.fill(&mut pod, like, &env::own_secret(&scope.owner));
     let mut depends_on = pods::dependencies(&[&pod_keys], namespace, scope);
     if section.password.as_ref().and_then(SecretKey::variable).is_some() {
@@ -233,8 +238,9 @@ fn api() -> Gvk {
 }
 
 impl Notebook {
-    fn pod_keys<'a>(&'a self, image: &'a str) -> PodSpecKeys<'a> {
-        PodSpecKeys { image, args: &[], keys: &self.keys, resources: None }
+    fn pod_keys<'a>(&'a self, image: &'a str, like: Option<&'a DaskCluster>) -> PodSpecKeys<'a> {
+        let config = like.map(|like| &like.config);
+        PodSpecKeys { image, args: &[], keys: &self.keys, resources: None, config }
     }
 
     fn provenance(&self, origin: &FieldPath, pod: &FieldPath) -> Vec<(FieldPath, FieldPath)> {

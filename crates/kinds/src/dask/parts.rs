@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::dask::pods::{self, PodSpecKeys};
 use crate::dask::process::ProcessKeys;
 use crate::dask::replicas::Replicas;
+use crate::dask_config::DaskConfig;
 use crate::scope::Scope;
 use crate::section::{PodKeys, PodRole, Pods};
 use crate::slurm::SlurmKeys;
@@ -82,8 +83,8 @@ pub struct Worker {
 }
 
 impl Scheduler {
-    pub(crate) fn pod_keys<'a>(&'a self, image: &'a str) -> PodSpecKeys<'a> {
-        PodSpecKeys { image, args: &self.args, keys: &self.keys, resources: None }
+    pub(crate) fn pod_keys<'a>(&'a self, image: &'a str, config: &'a DaskConfig) -> PodSpecKeys<'a> {
+        PodSpecKeys { image, args: &self.args, keys: &self.keys, resources: None, config: Some(config) }
     }
 
     /// Returns its pod; `image` is the path of the image, and the image.
@@ -102,8 +103,9 @@ impl Scheduler {
 }
 
 impl Worker {
-    pub(crate) fn pod_keys<'a>(&'a self, image: &'a str) -> PodSpecKeys<'a> {
-        PodSpecKeys { image, args: &self.args, keys: &self.keys, resources: Some(&self.resources) }
+    pub(crate) fn pod_keys<'a>(&'a self, image: &'a str, config: &'a DaskConfig) -> PodSpecKeys<'a> {
+        let resources = Some(&self.resources);
+        PodSpecKeys { image, args: &self.args, keys: &self.keys, resources, config: Some(config) }
     }
 
     /// Returns its pods; `image` is the path of the image, and the image.
@@ -121,13 +123,16 @@ impl Worker {
 /// The scheduler and the workers of a cluster, each with the path of the section that describes it.
 pub(crate) struct SchedulerAndWorkers<'a> {
     pub image: &'a str,
+    /// Dask's configuration, and the path of its table.
+    pub config: (&'a DaskConfig, FieldPath),
     pub scheduler: (&'a Scheduler, FieldPath),
     pub worker: (&'a Worker, FieldPath),
 }
 
 impl<'a> SchedulerAndWorkers<'a> {
     pub fn pod_keys(&self) -> [PodSpecKeys<'a>; 2] {
-        [self.scheduler.0.pod_keys(self.image), self.worker.0.pod_keys(self.image)]
+        let config = self.config.0;
+        [self.scheduler.0.pod_keys(self.image, config), self.worker.0.pod_keys(self.image, config)]
     }
 
     /// Returns both parts as the spec of a DaskCluster.
@@ -148,10 +153,14 @@ impl<'a> SchedulerAndWorkers<'a> {
         provenance: &mut Vec<(FieldPath, FieldPath)>,
     ) {
         let Self { scheduler: (scheduler, scheduler_of), worker: (worker, worker_of), .. } = self;
+        let (config, config_of) = &self.config;
         let parts = [("scheduler", &scheduler.keys, scheduler_of), ("worker", &worker.keys, worker_of)];
         for (part, keys, section) in parts {
             let (path, from) = (path.key(part), section.key(part));
             provenance.extend(pods::provenance(&path.key("spec"), &from, &section.key("image")));
+            let container = path.key("spec").key("containers").index(0);
+            let made = &spec[part]["spec"]["containers"][0];
+            provenance.extend(config.container_provenance(made, &container, config_of));
             keys.merge_into(&mut spec[part], &path, &from, provenance);
         }
     }

@@ -151,6 +151,7 @@ pub(crate) fn spec(section: &DaskCluster, scope: &Scope) -> Value {
         scheduler["env"] = workers::variables(&keys.env);
         workers::add_secret_refs(&mut scheduler, &keys.env, scope);
     }
+    section.config.add_to_process(&mut scheduler, &keys.env);
     let environment = scope.environment(section.environment.as_deref());
     let worker = &section.worker;
     let hosts = PartHosts::of(section, scope);
@@ -164,6 +165,7 @@ pub(crate) fn spec(section: &DaskCluster, scope: &Scope) -> Value {
             worker.replicas.most(),
             &worker.keys,
             &worker.process,
+            &section.config,
             &worker.resources,
             scope,
         ),
@@ -217,6 +219,7 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     depends_on.extend(section.lifecycle.depends_on.iter().map(Address::new));
     let mut provenance = workers::provenance(&origin.key("worker"), &section.worker.process);
     let path = FieldPath::keys(["spec", "scheduler"]);
+    provenance.extend(config_provenance(section, &origin.key("config")));
     provenance.extend(pip_install_from(section.environment.as_deref(), scope));
     let number = origin.key("worker").key("replicas");
     provenance.extend([
@@ -282,6 +285,13 @@ fn missing_boot_unit(context: &ChangeContext) -> Option<Defect> {
     let live = context.live.filter(|live| live["spec"].get("restart").is_some())?;
     let why = "nothing starts it again after a reboot any more; that is set up again";
     live["status"]["boot"].is_null().then(|| Defect::of(context, why.to_owned()))
+}
+
+/// Returns the provenance of Dask's configuration in the body of a cluster or job; `table` is the path of the table.
+pub(crate) fn config_provenance(section: &DaskCluster, table: &FieldPath) -> Vec<(FieldPath, FieldPath)> {
+    let parts = [("scheduler", &section.scheduler.keys.env), ("worker", &section.worker.keys.env)];
+    let of = |(part, env)| section.config.process_provenance(env, &FieldPath::keys(["spec", part]), table);
+    parts.into_iter().flat_map(of).collect()
 }
 
 /// Returns the path of the packages that workers install.

@@ -47,6 +47,9 @@ pub(crate) fn lower(
     depends_on.extend(section.lifecycle.depends_on.iter().map(Address::new));
     let mut provenance = workers::provenance(&origin, &section.process);
     provenance.push((FieldPath::keys(["spec", "environment"]), origin.key("environment")));
+    let worker = FieldPath::keys(["spec", "worker"]);
+    let table = of.origin.key("config");
+    provenance.extend(cluster.config.process_provenance(&section.keys.env, &worker, &table));
     let mut spec = json!({
         "cluster": cluster_name,
         "environment": workers::environment(environment, scope),
@@ -54,6 +57,7 @@ pub(crate) fn lower(
             section.replicas.most(),
             &section.keys,
             &section.process,
+            &cluster.config,
             &section.resources,
             scope,
         ),

@@ -91,6 +91,7 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
         spec["program"]["env"] = workers::variables(&section.keys.env);
         workers::add_secret_refs(&mut spec["program"], &section.keys.env, scope);
     }
+    own.config.add_to_process(&mut spec["program"], &section.keys.env);
     if section.keys.gpus() > 0 {
         spec["program"]["gpus"] = json!(section.keys.gpus());
     }
@@ -111,7 +112,7 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
             "spec": spec,
         }),
         create_only: Value::Null,
-        provenance: provenance(&origin, section, &own, scope),
+        provenance: provenance(&origin, (section, like), &own, scope),
         origin,
         depends_on,
         protect: section.lifecycle.protect,
@@ -136,6 +137,7 @@ fn own_cluster(section: &DaskJob, like: Option<&DaskCluster>, environment: Optio
     }
     DaskCluster {
         environment: environment.map(str::to_owned),
+        config: section.config(like, &FieldPath::root()).0.clone(),
         scheduler: section.scheduler.clone().or(copied).unwrap_or_default(),
         worker,
         ..DaskCluster::default()
@@ -146,7 +148,7 @@ fn own_cluster(section: &DaskJob, like: Option<&DaskCluster>, environment: Optio
 /// partition or other packages do not rerun it.
 fn provenance(
     origin: &FieldPath,
-    section: &DaskJob,
+    (section, like): (&DaskJob, Option<&DaskCluster>),
     own: &DaskCluster,
     scope: &Scope,
 ) -> Vec<(FieldPath, FieldPath)> {
@@ -178,6 +180,9 @@ fn provenance(
         let packages = FieldPath::keys(["environment", &facts.key]);
         provenance.push((path(&["environment", "digest"]), packages));
     }
+    let (config, table) = section.config(like, origin);
+    provenance.extend(cluster::config_provenance(own, &table));
+    provenance.extend(config.process_provenance(&section.keys.env, &path(&["program"]), &table));
     provenance.extend(cluster::pip_install_from(own.environment.as_deref(), scope));
     if own.worker.hosts.is_empty() {
         provenance.push((path(&["worker", "hosts"]), target.key("hosts")));

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::dask::pods::desired;
 use crate::dask::process::ProcessKeys;
+use crate::dask_config::DaskConfig;
 use crate::descriptions::{counted, in_parentheses};
 use crate::env::{self, Env, Variable, own_secret};
 use crate::hosts::adaptive::{self, Bounds};
@@ -34,6 +35,7 @@ pub(crate) fn body(
     replicas: u32,
     keys: &PodKeys,
     process: &ProcessKeys,
+    config: &DaskConfig,
     resources: &std::collections::BTreeMap<String, f64>,
     scope: &Scope,
 ) -> Value {
@@ -67,6 +69,7 @@ pub(crate) fn body(
     for (name, value) in process.variables() {
         worker["env"][name] = json!(value);
     }
+    config.add_to_process(&mut worker, &keys.env);
     if !resources.is_empty() {
         worker["resources"] = json!(resources);
     }

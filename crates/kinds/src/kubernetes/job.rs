@@ -257,7 +257,7 @@ pub fn lower(key: &str, section: &Job, request: Option<&RequestRef<'_>>, scope: 
 
 impl Job {
     pub(crate) fn pod_keys(&self) -> PodSpecKeys<'_> {
-        PodSpecKeys { image: &self.image, args: &self.args, keys: &self.keys, resources: None }
+        PodSpecKeys { image: &self.image, args: &self.args, keys: &self.keys, resources: None, config: None }
     }
 }
 

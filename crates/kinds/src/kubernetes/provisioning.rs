@@ -167,6 +167,7 @@ pub fn lower(
         args: &[],
         keys: &section.keys,
         resources: None,
+        config: None,
     };
     let (mut template, provenance, number, mut depends_on) = match job {
         Some((key, job)) => {

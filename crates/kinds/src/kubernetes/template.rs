@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use crate::dask_config::DaskConfig;
 use crate::driver_path;
 use crate::env;
 use crate::node_selection::Machines;
@@ -25,6 +26,8 @@ pub struct PodSpecKeys<'a> {
     pub keys: &'a PodKeys,
     /// Dask's own resources, for workers.
     pub resources: Option<&'a BTreeMap<String, f64>>,
+    /// Dask's configuration, for schedulers, workers and clients.
+    pub config: Option<&'a DaskConfig>,
 }
 
 /// Returns the addresses that a resource with these pods depends on: its namespace, the operator that creates the pods, the
@@ -102,6 +105,9 @@ pub fn pod(mut container: Value, pod_keys: &PodSpecKeys, scope: &Scope) -> Value
     let (pool, prefer) = (find(pool), find(prefer_pool));
     if !variables.is_empty() {
         container["env"] = env::list(variables, &env::own_secret(&scope.owner));
+    }
+    if let Some(config) = pod_keys.config {
+        config.add_to_container(&mut container, variables);
     }
     if gpus > 0 && driver_path::is_needed(scope) {
         driver_path::add(&mut container);

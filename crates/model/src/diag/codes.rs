@@ -1199,6 +1199,13 @@ codes! {
      undone: when a node comes later, the pod runs."
     => "dask-infra why dask_cluster.rapids\ndask-infra apply                        # again, when the cause is fixed"
 
+    DaskConfig "DI0420" "Dask's configuration"
+    "A key of `config` cannot be one of Dask's configuration, or a value is set twice. Keys are lowercase words with `-` between them; a \
+     `.` leads into a table, and nested tables mean the same. Processes get each value as a variable, `DASK_` and the key in upper case \
+     with `__` for the dots; `env` of a scheduler, of workers or of a group overrides it there. A table with other keys, such as \
+     `pre-spawn-environ`, is one value."
+    => "[dask_cluster.rapids]\nconfig = { \"distributed.adaptive.target-duration\" = \"10s\", \"distributed.scheduler.work-stealing\" = false }"
+
     NoAnswerThere "DI0421" "nothing to connect to yet"
     "The target of `connect` or `logs` does not exist or is not ready yet. The message says why: not applied, \
      no pod, or a pending pod and its reason. `dask-infra status` shows the rest of the stack."

@@ -18,6 +18,7 @@ mod capacity;
 mod capacity_options;
 mod charts;
 mod checks;
+mod config;
 mod container;
 mod dask;
 mod dask_children;
@@ -64,6 +65,7 @@ const RULES: &[Rule] = &[
     hosts::keys_fit_the_host,
     hosts::hosts_keys_are_for_hosts,
     processes::processes_fit,
+    config::configs_are_sound,
     hosts::hosts_are_there,
     hosts::environments_are_there,
     exposure::schedulers_are_not_open,
