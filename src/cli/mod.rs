@@ -14,6 +14,7 @@ mod approval;
 mod budget;
 mod commands;
 mod completion_values;
+pub mod dry_run;
 mod exit;
 mod first_hour;
 mod gcloud;

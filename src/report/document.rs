@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::cost::{self, PlanCost};
+use super::dry_run::{self, DryRun};
 use super::human::plan_text::approval_text;
 use model::address::{FieldPath, Segment};
 use model::resource::{ByIdentity, DurationEstimate, Effect, FieldChange, Identity, KindId, by_identity};
@@ -178,6 +179,9 @@ pub struct PlanExtra {
     /// Consents that are stored in the plan.
     #[serde(rename = "consents_given")]
     pub approvals_given: Vec<String>,
+    /// The objects that the API server judged by dry runs, and those that it did not; absent if nothing was tried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dry_run: Option<DryRun>,
     /// Warnings.
     pub notes: Vec<NoteText>,
 }
@@ -259,6 +263,7 @@ fn extra(plan: &Plan) -> PlanExtra {
         cost: cost::plan_cost(plan),
         approvals_needed: plan.missing_approvals(&[]).iter().map(approval_text).collect(),
         approvals_given: plan.approved.iter().map(approval_text).collect(),
+        dry_run: dry_run::of(plan),
         notes: plan.notes.iter().map(note).collect(),
     }
 }

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::cost::PlanCost;
+use super::dry_run::DryRun;
 use model::resource::DurationEstimate;
 
 /// The version of the shape of these lines.
@@ -101,6 +102,9 @@ pub enum Body {
         /// Consents that are still to be given: `replace:dask_cluster.rapids`.
         #[serde(rename = "consents", skip_serializing_if = "Vec::is_empty")]
         approvals: Vec<String>,
+        /// The objects that the API server judged by dry runs, and those that it did not; absent if nothing was tried.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        dry_run: Option<DryRun>,
         /// How each change ended; only after an apply.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         outcomes: Vec<Ended>,

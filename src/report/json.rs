@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::cost;
+use super::dry_run;
 use super::event::{
     Body, Changes, Drift, End, Ended, Field, Hook, Level, Line, Place, PlannedChange, Position, Range, Thing,
     Told, UI_VERSION,
@@ -107,6 +108,7 @@ impl Reporter for Json {
             unpriced: Vec::new(),
             cost: None,
             approvals: Vec::new(),
+            dry_run: None,
             outcomes: Vec::new(),
             elapsed_seconds: None,
             interrupted: None,
@@ -163,6 +165,7 @@ impl Reporter for Json {
             unpriced: cost::unknown(plan),
             cost: cost::plan_cost(plan).map(Box::new),
             approvals: Vec::new(),
+            dry_run: None,
             outcomes: ended.collect(),
             elapsed_seconds: Some(seconds(*took)),
             interrupted: Some(*stopped == AbortCause::Interrupted),
@@ -305,6 +308,7 @@ fn plan_summary(plan: &Plan) -> Body {
         unpriced: cost::unknown(plan),
         cost: cost::plan_cost(plan).map(Box::new),
         approvals: plan.missing_approvals(&[]).iter().map(approval_text).collect(),
+        dry_run: dry_run::of(plan),
         outcomes: Vec::new(),
         elapsed_seconds: None,
         interrupted: None,

@@ -13,6 +13,7 @@ use plan::{Action, DriftReport, Plan};
 pub mod connect;
 pub mod cost;
 pub mod document;
+pub mod dry_run;
 pub mod event;
 pub mod graph;
 pub mod human;

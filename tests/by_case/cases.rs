@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod charts;
+mod dry_run;
 mod golden;
 mod overlay;
 mod page;
@@ -29,6 +30,7 @@ struct Kind {
 
 const KINDS: &[Kind] = &[
     Kind { prefix: "diag-", check: stacks::check, at_least: 30 },
+    Kind { prefix: "dry-run-", check: dry_run::check, at_least: 10 },
     Kind { prefix: "plan-", check: plans::check, at_least: 10 },
     Kind { prefix: "preflight-", check: preflight::check, at_least: 12 },
     Kind { prefix: "report-", check: reports::check, at_least: 6 },

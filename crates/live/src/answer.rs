@@ -21,7 +21,47 @@ pub struct Answer {
     pub status: u16,
     /// The kind of body, from the content type.
     pub media: Media,
+    /// The texts of `Warning` headers.
+    pub warnings: Vec<String>,
     pub body: Vec<u8>,
+}
+
+impl Answer {
+    /// Returns the response with these headers and this body.
+    pub fn of(parts: &http::response::Parts, body: Vec<u8>) -> Self {
+        let (media, warnings) = (Media::from_headers(&parts.headers), warnings(&parts.headers));
+        Self { status: parts.status.as_u16(), media, warnings, body }
+    }
+}
+
+/// The value of a response, with the warnings of the API server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reply {
+    pub value: Value,
+    pub warnings: Vec<String>,
+}
+
+/// The number of warnings that are read of one response. Source: kube-apiserver truncates them to 4 KiB in all.
+const MAX_WARNINGS: usize = 16;
+
+/// Returns the texts of `Warning` headers with code 299: `299 - "text"`. Source: KEP 1693; RFC 7234, section 5.5.
+fn warnings(headers: &http::HeaderMap) -> Vec<String> {
+    let values = headers.get_all(http::header::WARNING).iter();
+    let texts = values.filter_map(|value| warning_text(std::str::from_utf8(value.as_bytes()).ok()?));
+    texts.take(MAX_WARNINGS).collect()
+}
+
+fn warning_text(value: &str) -> Option<String> {
+    let quoted = value.trim().strip_prefix("299 ")?.split_once('"')?.1;
+    let mut text = String::new();
+    let mut letters = quoted.chars();
+    loop {
+        match letters.next()? {
+            '"' => return Some(text),
+            '\\' => text.extend(letters.next()),
+            letter => text.push(letter),
+        }
+    }
 }
 
 impl Request {
@@ -73,7 +113,7 @@ impl Request {
     ///
     /// The status is not 2xx, or the body does not have the expected [`Shape`].
     pub fn read(&self, answer: Answer) -> Result<Value, ApiError> {
-        let Answer { status, media, body } = answer;
+        let Answer { status, media, warnings: _, body } = answer;
         match StatusCode::from_u16(status) {
             Ok(code) if code.is_success() => {
                 Shape::for_request(self).read(media, &body).map_err(|why| self.unreadable(status, &why))
@@ -287,7 +327,12 @@ mod tests {
 
     fn answer(api: Api, method: Method, status: u16, body: &Value) -> Result<Value, ApiError> {
         let request = Request { api, method, path: "/v1/x?y=z".into(), body: None };
-        request.read(Answer { status, media: Media::Other, body: body.to_string().into_bytes() })
+        request.read(Answer {
+            status,
+            media: Media::Other,
+            warnings: Vec::new(),
+            body: body.to_string().into_bytes(),
+        })
     }
 
     fn google(status: u16, canonical: &str, message: &str, reason: &str) -> Value {
@@ -463,7 +508,8 @@ mod tests {
             let api = if path == cluster { Api::Gke } else { Api::Kubernetes };
             for method in [Method::Get, Method::Delete] {
                 let request = Request { api, method, path: path.into(), body: None };
-                let answer = Answer { status: 404, media: Media::Other, body: body.clone().into_bytes() };
+                let (media, body) = (Media::Other, body.clone().into_bytes());
+                let answer = Answer { status: 404, media, warnings: Vec::new(), body };
                 let error = request.read(answer).unwrap_err();
                 let said = (error.class == ErrorClass::NotFound).then(|| error.is_unknown_path());
                 assert_eq!(said, expect, "{} {path}: {body}", method.as_str());
@@ -484,7 +530,8 @@ mod tests {
     #[test]
     fn text_stays_text_and_pages_are_not_quoted() {
         let request = Request::get(Api::Kubernetes, "/api/v1/namespaces/n/pods/p/log");
-        let answer = |status, media, body: &str| Answer { status, media, body: body.into() };
+        let answer =
+            |status, media, body: &str| Answer { status, media, warnings: Vec::new(), body: body.into() };
         assert_eq!(request.read(answer(200, Media::Other, "42\n")).unwrap(), json!("42\n"));
         assert_eq!(request.read(answer(200, Media::Other, "")).unwrap(), json!(""));
         let page = request.read(answer(502, Media::Html, "<html>\n<p>oops"));
@@ -496,10 +543,20 @@ mod tests {
     }
 
     #[test]
+    fn warnings_are_read_as_they_were_quoted() {
+        let mut headers = http::HeaderMap::new();
+        for value in [r#"299 - "a \"b\" \\ c""#, r#"199 - "other""#, "299 -", r#"299 - "open"#] {
+            headers.append(http::header::WARNING, value.parse().unwrap());
+        }
+        assert_eq!(warnings(&headers), [r#"a "b" \ c"#]);
+    }
+
+    #[test]
     fn a_redirect_is_no_answer() {
         for status in [301, 302, 303, 307, 308] {
             let request = Request::get(Api::Gke, "/v1/projects/p/locations/l/clusters/c");
-            let error = request.read(Answer { status, media: Media::Html, body: Vec::new() }).unwrap_err();
+            let (media, warnings, body) = (Media::Html, Vec::new(), Vec::new());
+            let error = request.read(Answer { status, media, warnings, body }).unwrap_err();
             assert_eq!((error.class, error.status), (ErrorClass::Other, Some(status)));
             assert!(error.message.contains("redirect"), "{error}");
         }

@@ -10,6 +10,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
+use crate::answer::Reply;
 use crate::credentials::Credentials;
 use crate::endpoint::{ControlPlaneAddress, address, endpoint};
 use crate::gke::{Gke, GkeAccess};
@@ -127,7 +128,7 @@ impl Connection {
     }
 
     /// Sends to the cluster. If a request does not reach it, the next request looks up its address again.
-    async fn send_kubernetes(&self, request: &Request) -> Result<Value, ApiError> {
+    async fn send_kubernetes(&self, request: &Request) -> Result<Reply, ApiError> {
         let client = self.kubernetes(request).await?;
         let result = self.reset_if_unreached(client.send(request).await).await;
         match result {
@@ -189,7 +190,7 @@ impl Connection {
             return fleet.send(&request).await;
         }
         if request.api == Api::Kubernetes {
-            return self.send_kubernetes(&request).await;
+            return self.send_kubernetes(&request).await.map(|reply| reply.value);
         }
         let result = self.gke.send(&request).await;
         let deletes_cluster = request.method == Method::Delete
@@ -204,6 +205,17 @@ impl Connection {
 impl LiveApi for Connection {
     fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>> {
         self.send_one(request).boxed()
+    }
+
+    fn send_warned(&self, request: Request) -> BoxFuture<'_, Result<Reply, ApiError>> {
+        let to_cluster = request.api == Api::Kubernetes && self.fleet.is_none();
+        async move {
+            match to_cluster {
+                true => self.send_kubernetes(&request).await,
+                false => Ok(Reply { value: self.send_one(request).await?, warnings: Vec::new() }),
+            }
+        }
+        .boxed()
     }
 
     fn add_hosts(&self, hosts: &[Host]) -> bool {

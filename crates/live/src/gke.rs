@@ -157,7 +157,7 @@ impl Gke {
         let status = response.status().as_u16();
         let media = Media::from_headers(response.headers());
         let body = bounded(request, reqwest::Body::from(response)).await?;
-        Ok(Answer { status, media, body })
+        Ok(Answer { status, media, warnings: Vec::new(), body })
     }
 
     fn client(&self) -> Result<reqwest::Client, reqwest::Error> {

@@ -19,11 +19,10 @@ use kube::api::Portforwarder;
 use kube::client::{AuthError, Body, ClientBuilder, ConfigExt as _, UpgradeConnectionError};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError, LoadDataError};
 use kube::{Client, Config};
-use serde_json::Value;
 use tokio::io::DuplexStream;
 use tower::{BoxError, ServiceBuilder};
 
-use crate::answer::Answer;
+use crate::answer::{Answer, Reply};
 use crate::credentials::Credentials;
 use crate::environment::env_var;
 use crate::proxy::{self, UsedProxy};
@@ -391,7 +390,7 @@ impl Kubernetes {
     /// # Errors
     ///
     /// No credentials, no connection, no response, or a response that is not 2xx.
-    pub async fn send(&self, request: &Request) -> Result<Value, ApiError> {
+    pub async fn send(&self, request: &Request) -> Result<Reply, ApiError> {
         let sent = async {
             match &self.transport {
                 Transport::InProcess(router) => in_process(router, request).await,
@@ -399,15 +398,16 @@ impl Kubernetes {
             }
         };
         let timed_out = || request.unanswered(format!("no answer within {} s", TIMEOUT.as_secs()));
-        let answer = tokio::time::timeout(TIMEOUT, sent).await.map_err(|_| timed_out())??;
-        request.read(answer)
+        let mut answer = tokio::time::timeout(TIMEOUT, sent).await.map_err(|_| timed_out())??;
+        let warnings = std::mem::take(&mut answer.warnings);
+        Ok(Reply { value: request.read(answer)?, warnings })
     }
 
     async fn send_over(&self, client: &Client, request: &Request) -> Result<Answer, ApiError> {
         let response = self.open(client, request).await?;
         let (parts, body) = response.into_parts();
         let body = bounded(request, body).await?;
-        Ok(Answer { status: parts.status.as_u16(), media: Media::from_headers(&parts.headers), body })
+        Ok(Answer::of(&parts, body))
     }
 
     async fn open(&self, client: &Client, request: &Request) -> Result<http::Response<Body>, ApiError> {
@@ -471,8 +471,7 @@ impl Kubernetes {
                 break;
             }
         }
-        let answer =
-            Answer { status: parts.status.as_u16(), media: Media::from_headers(&parts.headers), body };
+        let answer = Answer::of(&parts, body);
         // It is no success, so it cannot be read as one.
         Err(request.read(answer).err().unwrap_or_else(timed_out))
     }
@@ -564,7 +563,7 @@ fn with_authorization(client: Client, value: http::HeaderValue) -> Client {
 /// Returns the error of a connection that was not upgraded, with the server's message if there is one.
 fn upgrade_error(request: &Request, error: &kube::Error, route: &Route) -> ApiError {
     let refused = |status: u16, body: Vec<u8>| {
-        let read = request.read(Answer { status, media: Media::Other, body });
+        let read = request.read(Answer { status, media: Media::Other, warnings: Vec::new(), body });
         read.err().unwrap_or_else(|| request.failed(ErrorClass::Other, causes(error)))
     };
     match error {

@@ -64,7 +64,7 @@ fn patch() -> Request {
 async fn a_gke_cluster_is_reached_over_tls_with_its_own_authority() {
     let (address, authority, server) = tls_server().await;
     let client = Kubernetes::gke(&address.to_string(), Some(&authority), Bearer::Any).unwrap();
-    let seen = client.send(&patch()).await.unwrap();
+    let seen = client.send(&patch()).await.unwrap().value;
     let expected = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "uid": "u"}, "method": "PATCH", "uri": "/api/v1/namespaces/n?fieldManager=dask-infra/s&force=true",
         "type": "application/apply-patch+yaml", "bearer": "Bearer sandbox"});
     assert_eq!(seen, expected);
@@ -99,7 +99,7 @@ async fn a_kubeconfig_gives_address_authority_and_token() {
     std::fs::write(file.path(), text.to_string()).unwrap();
     let mut access = KubeconfigAccess { path: Some(file.path().to_owned()), context: Some("here".into()) };
     let client = Kubernetes::kubeconfig(&access).await.unwrap();
-    assert_eq!(client.send(&patch()).await.unwrap()["bearer"], "Bearer secret");
+    assert_eq!(client.send(&patch()).await.unwrap().value["bearer"], "Bearer secret");
     access.context = Some("there".into());
     let why = Kubernetes::kubeconfig(&access).await.err().unwrap();
     assert!(why.contains("there"), "{why}");
@@ -119,7 +119,7 @@ async fn tried(cluster: Value, user: Value) -> (Result<Value, String>, Vec<Insec
     let access = KubeconfigAccess { path: Some(file.path().to_owned()), context: None };
     let insecure = access.insecure_access();
     let sent = match Kubernetes::kubeconfig(&access).await {
-        Ok(client) => client.send(&patch()).await.map_err(|error| error.to_string()),
+        Ok(client) => client.send(&patch()).await.map(|reply| reply.value).map_err(|error| error.to_string()),
         Err(why) => Err(why),
     };
     (sent, insecure)
@@ -240,6 +240,6 @@ async fn a_proxy_is_asked_for_the_cluster_with_its_password_and_without_our_toke
 
 #[tokio::test]
 async fn a_router_of_this_process_is_a_cluster() {
-    let seen = Kubernetes::in_process(echo()).send(&patch()).await.unwrap();
+    let seen = Kubernetes::in_process(echo()).send(&patch()).await.unwrap().value;
     assert_eq!(seen["method"], "PATCH");
 }

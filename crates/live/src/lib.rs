@@ -18,6 +18,7 @@ pub mod credentials;
 pub mod dask;
 pub mod deletion_scope;
 pub mod denial;
+pub mod dry_run;
 pub mod endpoint;
 pub mod environment;
 pub mod forward;
@@ -40,6 +41,7 @@ mod transport;
 mod trust;
 pub mod watch;
 
+pub use self::answer::Reply;
 pub use self::batch::read_queries;
 pub use self::connection::{Connection, InProcess, Options};
 pub use self::credentials::CREDENTIALS_REMEDY;
@@ -183,6 +185,11 @@ impl ApiError {
 pub trait LiveApi: Send + Sync {
     /// Sends a request once. Callers retry.
     fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>>;
+
+    /// Sends a request once, as [`send`](Self::send) does, and returns the warnings of the API server, too.
+    fn send_warned(&self, request: Request) -> BoxFuture<'_, Result<Reply, ApiError>> {
+        async move { Ok(Reply { value: self.send(request).await?, warnings: Vec::new() }) }.boxed()
+    }
 
     /// Adds hosts that are no longer in the stack file. Returns true if any of them is new: then the world read before is
     /// incomplete.

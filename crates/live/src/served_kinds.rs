@@ -4,6 +4,8 @@
 //! A server with aggregated discovery (Kubernetes 1.30 and later) returns all of it in its response to `/apis`; for others each
 //! group is read. Source: <https://kubernetes.io/docs/concepts/overview/kubernetes-api/#aggregated-discovery>.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::Value;
 
 use crate::retry::get;
@@ -157,14 +159,28 @@ pub(crate) async fn versions_of(api: &dyn LiveApi, group: &str) -> Result<Vec<Ve
     Ok(index.map(|index| groups.swap_remove(index).versions).unwrap_or_default())
 }
 
+/// Returns the versions that a cluster serves of each of these groups, the preferred one first.
+///
+/// # Errors
+///
+/// Discovery fails.
+pub async fn served_versions(
+    api: &dyn LiveApi,
+    wanted: &BTreeSet<String>,
+) -> Result<BTreeMap<String, Vec<String>>, ApiError> {
+    let groups = groups(api).await?.into_iter().filter(|group| wanted.contains(&group.name));
+    let versions = |group: Group| {
+        (group.name, group.versions.into_iter().map(|version| version.name).collect::<Vec<String>>())
+    };
+    Ok(groups.map(versions).collect())
+}
+
 fn items<'v>(value: &'v Value, field: &str) -> impl Iterator<Item = &'v Value> {
     value[field].as_array().into_iter().flatten()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use futures::FutureExt as _;
     use futures::future::BoxFuture;
     use serde_json::json;

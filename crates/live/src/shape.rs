@@ -502,7 +502,7 @@ mod tests {
     }
 
     fn read(request: &Request, media: Media, body: &[u8]) -> Result<Value, (ErrorClass, String)> {
-        let answer = Answer { status: 200, media, body: body.to_vec() };
+        let answer = Answer { status: 200, media, warnings: Vec::new(), body: body.to_vec() };
         request.read(answer).map_err(|error| (error.class, error.message))
     }
 

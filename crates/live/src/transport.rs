@@ -8,7 +8,6 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use tower::ServiceExt as _;
 
 use crate::answer::{Answer, MAX_RESPONSE_BYTES};
-use crate::shape::Media;
 use crate::{ApiError, ErrorClass, Request};
 use model::resource::{Api, Method};
 
@@ -79,7 +78,7 @@ pub fn http_request(request: &Request) -> Result<http::Request<Vec<u8>>, ApiErro
 pub async fn in_process(router: &Router, request: &Request) -> Result<Answer, ApiError> {
     let (parts, body) = in_process_open(router, request).await?.into_parts();
     let body = bounded(request, body).await?;
-    Ok(Answer { status: parts.status.as_u16(), media: Media::from_headers(&parts.headers), body })
+    Ok(Answer::of(&parts, body))
 }
 
 /// Sends a request as [`in_process`] does, but does not wait for the answer's body.

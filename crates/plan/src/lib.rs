@@ -8,7 +8,7 @@
 //! - `propose`: what happens to each resource and why: `desired`, `prune`, `external`, the `impact` of deletions,
 //!   `target_check`, `fallback` and others.
 //! - `order`: what comes before what (`graph`, `relations`), as pairs and barriers.
-//! - `review`: notes on the finished plan, and `preflight`: what Google Cloud would refuse.
+//! - `review`: notes on the finished plan, `preflight`: what Google Cloud would refuse, and `dry_run`: what the API server would refuse.
 //!
 //! Beside them: `cost` says what the stack costs, with `needed_nodes` for autoscaled pools, `steps` writes the steps of each change, `reason` says why a change is made, `stop`, `scale` and `drift`
 //! serve their commands, and `file` saves plans.
@@ -46,6 +46,7 @@ pub use propose::desired::invalidates_check;
 pub use propose::impact::deletion_scope;
 pub use propose::target_check::NEEDS_LIVE_STATE_HELP;
 pub use reason::Reason;
+pub use review::dry_run::{DryRun, Untried};
 
 use model::address::{Address, FieldPath};
 use model::diag::Code;
@@ -302,6 +303,10 @@ pub struct Plan {
     /// Limits of what the stack may cost.
     #[serde(default, skip_serializing_if = "Budget::is_none")]
     pub budget: Budget,
+    /// The result of the dry runs; `None` if nothing was tried: offline, without changes of Kubernetes objects, on hosts, or
+    /// with `--skip-dry-run`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dry_run: Option<DryRun>,
     /// Approvals given when the plan was made.
     #[serde(rename = "allowed", default, skip_serializing_if = "Vec::is_empty")]
     pub approved: Vec<Approval>,

@@ -327,8 +327,12 @@ impl Sandbox {
         &self,
         method: &str,
         path: &str,
+        is_dry_run: bool,
     ) -> Result<Option<(faults::Rule, u64)>, SandboxError> {
-        self.change(|state, _| state.rules.strike(method, path).map(|rule| (rule, state.gke.next_number())))
+        self.change(|state, _| {
+            let struck = state.rules.strike(method, path, is_dry_run);
+            struck.map(|rule| (rule, state.gke.next_number()))
+        })
     }
 
     pub(super) fn doom(&self, operation: &str, why: &str) -> Result<(), SandboxError> {

@@ -8,6 +8,7 @@ use crate::cli::Exit;
 use crate::cli::approval::{self, ApprovedBy, PlanApproval};
 use crate::cli::budget;
 use crate::cli::commands::plan::{PartOptions, PlanArgs, parallelism};
+use crate::cli::dry_run::{DryRunChoice, dry_run};
 use crate::cli::lock_holder;
 use crate::cli::plan_file;
 use crate::cli::preflight::{preflight, report_findings};
@@ -124,7 +125,14 @@ impl ChangeArgs {
     /// Returns the options of the apply of such a command.
     pub(crate) fn apply_request(&self, if_changed: IfPlanChanged, given: EnvValues) -> ApplyRequest {
         let Self { parallelism, force_unlock: force, .. } = *self;
-        ApplyRequest { parallelism, force, if_changed, given, capacity: ApplyOptions::CAPACITY }
+        ApplyRequest {
+            parallelism,
+            force,
+            if_changed,
+            given,
+            capacity: ApplyOptions::CAPACITY,
+            dry_run: DryRunChoice::Skip,
+        }
     }
 }
 
@@ -184,14 +192,17 @@ pub(crate) async fn apply_linked(
     (approval, force): (PlanApproval, bool),
     reporter: &mut dyn Reporter,
 ) -> Result<Exit, Failure> {
-    let plan = session.plan(&link, &options.plan_request(mode)).await?;
+    let mut plan = session.plan(&link, &options.plan_request(mode)).await?;
+    let context = (session.env_values(), session.sources());
+    let refused = dry_run(&*link.api(), &mut plan, context, options.dry_run(), options.parallelism).await;
     reporter.plan(&plan, &View { sources: Some(session.sources()), next: Next::Nothing });
     reporter.diagnostics(&budget::warnings(&plan), session.sources());
     if plan.has_nothing_to_do() {
         link.close().await?;
         return Ok(Exit::Done);
     }
-    let findings = preflight(&*link.api(), &plan, options.preflight(), options.parallelism).await;
+    let mut findings = preflight(&*link.api(), &plan, options.preflight(), options.parallelism).await;
+    findings.extend(refused);
     report_findings(findings, reporter, session.sources())?;
     let approved_by = match plan.is_empty() {
         // A wait needs no approval.
@@ -210,8 +221,15 @@ pub(crate) async fn apply_linked(
     drop(session);
     let again = async |link: &Link, plan: &Plan| plan_again(plan, link, &given, parallelism).await;
     let if_changed = IfPlanChanged::after(approved_by, "plan and apply again");
-    let capacity = options.capacity();
-    let apply_request = ApplyRequest { parallelism, force, if_changed, given: given.clone(), capacity };
+    let (capacity, given_values) = (options.capacity(), given.clone());
+    let apply_request = ApplyRequest {
+        parallelism,
+        force,
+        if_changed,
+        given: given_values,
+        capacity,
+        dry_run: options.dry_run(),
+    };
     run(plan, link, apply_request, reporter, again).await
 }
 
@@ -223,7 +241,7 @@ async fn apply_saved(
     force: bool,
     reporter: &mut dyn Reporter,
 ) -> Result<Exit, Failure> {
-    let plan = plan_file::load(file)?;
+    let mut plan = plan_file::load(file)?;
     check_same_stack(settings, file, &plan)?;
     let link = Link::for_plan(settings, &plan)?;
     let PlanArgs { parallelism, .. } = *options;
@@ -239,14 +257,21 @@ async fn apply_saved(
         reporter.plan(&plan, &View { sources: None, next: Next::Nothing });
         return Ok(Exit::Done);
     }
+    let no_sources = Sources::default();
+    let context = (&given, &no_sources);
+    let refused = dry_run(&*link.api(), &mut plan, context, options.dry_run(), parallelism).await;
     reporter.plan(&plan, &View { sources: None, next: Next::Nothing });
-    let findings = preflight(&*link.api(), &plan, options.preflight(), parallelism).await;
-    report_findings(findings, reporter, &Sources::default())?;
+    let mut findings = preflight(&*link.api(), &plan, options.preflight(), parallelism).await;
+    findings.extend(refused);
+    report_findings(findings, reporter, &no_sources)?;
     approval::obtain(&plan, &options.allow, PlanApproval::Given, Format::json(options.json))?;
     let if_changed = IfPlanChanged::Fail { plan: name, again };
     let again = async |link: &Link, plan: &Plan| plan_again(plan, link, &given, parallelism).await;
+    let (capacity, given_values) = (options.capacity(), given.clone());
+    // Another plan than the saved one is not applied, so nothing is left to be tried.
+    let dry_run = DryRunChoice::Skip;
     let apply_request =
-        ApplyRequest { parallelism, force, if_changed, given: given.clone(), capacity: options.capacity() };
+        ApplyRequest { parallelism, force, if_changed, given: given_values, capacity, dry_run };
     run(plan, link, apply_request, reporter, again).await
 }
 
@@ -348,13 +373,15 @@ pub(crate) struct ApplyRequest {
     pub given: EnvValues,
     /// How long a change waits for capacity.
     pub capacity: Duration,
+    /// The choice of the dry runs of a plan that differs from the first one.
+    pub dry_run: DryRunChoice,
 }
 
 /// Applies an approved plan: takes the lock and plans again first.
 pub(crate) async fn run(
     plan: Plan,
     link: Link,
-    ApplyRequest { parallelism, force, if_changed, given, capacity }: ApplyRequest,
+    ApplyRequest { parallelism, force, if_changed, given, capacity, dry_run: choice }: ApplyRequest,
     reporter: &mut dyn Reporter,
     again: impl AsyncFnOnce(&Link, &Plan) -> Result<Plan, Failure>,
 ) -> Result<Exit, Failure> {
@@ -367,7 +394,7 @@ pub(crate) async fn run(
     let locking = LockOptions { holder, liveness, force, now, clock: lock_holder::since_boot };
     let lock = Arc::new(Lock::new(link.api(), &plan.owner, locking));
     let begun = apply::acquire(&plan, &*link.api(), &lock, &stops.count, again(&link, &plan)).await;
-    let now = match begun {
+    let mut now = match begun {
         Ok(now) => now,
         Err(AcquireError::Interrupted) => {
             let what =
@@ -382,20 +409,26 @@ pub(crate) async fn run(
     let moved = file::stale_changes(&plan, &now);
     drop(plan);
     if !moved.is_empty() {
+        let mut refused = None;
         let stale = match if_changed {
             IfPlanChanged::Fail { plan, again } => Some(stale(&plan, &moved, &again)),
             IfPlanChanged::Show if !now.missing_approvals(&[]).is_empty() => {
                 Some(stale("the plan", &moved, "plan and apply again"))
             }
             IfPlanChanged::Show => {
+                let no_sources = Sources::default();
+                let context = (&given, &no_sources);
+                let findings = dry_run(&*link.api(), &mut now, context, choice, parallelism).await;
+                refused = report_findings(findings, reporter, &no_sources).err();
                 reporter.plan(&now, &View { sources: None, next: Next::Nothing });
                 None
             }
         };
-        if stale.is_some() || now.has_nothing_to_do() {
+        let failure = stale.or(refused);
+        if failure.is_some() || now.has_nothing_to_do() {
             apply::release(&lock, &stops.count).await;
             link.close().await?;
-            return stale.map_or(Ok(Exit::Done), Err);
+            return failure.map_or(Ok(Exit::Done), Err);
         }
     }
     let options = ApplyOptions {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cli::Exit;
+use crate::cli::dry_run::{DryRunChoice, dry_run};
 use crate::cli::preflight::{PreflightChoice, preflight};
 use crate::cli::session::{PlanRequest, Session, block_on};
 use crate::cli::settings::{Failure, Format, Settings};
@@ -74,6 +75,9 @@ pub struct PlanArgs {
     /// Do not look at quotas, permissions, machine types and organization policies before the first write
     #[arg(long)]
     pub skip_preflight: bool,
+    /// Do not try creates and updates of Kubernetes objects on the API server before the first write
+    #[arg(long)]
+    pub skip_dry_run: bool,
     /// Requests and changes at a time
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = parallelism)]
     pub parallelism: usize,
@@ -185,7 +189,7 @@ pub fn plan(settings: &Settings, args: &Args) -> Exit {
         let (plan, findings) = if args.offline {
             (session.plan_offline(&request)?, Vec::new())
         } else {
-            block_on(plan_live(settings, &session, &request, args.options.preflight()))?
+            block_on(plan_live(settings, &session, &request, &args.options))?
         };
         if let Some(path) = &args.out {
             plan_file::save(path, &plan)?;
@@ -238,11 +242,13 @@ async fn plan_live(
     settings: &Settings,
     session: &Session,
     request: &PlanRequest<'_>,
-    wanted: PreflightChoice,
+    options: &PlanArgs,
 ) -> Result<(Plan, Vec<Diagnostic>), Failure> {
     let link = session.connect(settings)?;
-    let plan = session.plan(&link, request).await?;
-    let mut findings = preflight(&*link.api(), &plan, wanted, request.parallelism).await;
+    let mut plan = session.plan(&link, request).await?;
+    let mut findings = preflight(&*link.api(), &plan, options.preflight(), request.parallelism).await;
+    let context = (session.env_values(), session.sources());
+    findings.extend(dry_run(&*link.api(), &mut plan, context, options.dry_run(), request.parallelism).await);
     findings.extend(running_apply(&*link.api(), &plan).await);
     link.close().await?;
     Ok((plan, findings))
@@ -264,7 +270,7 @@ async fn running_apply(api: &dyn LiveApi, plan: &Plan) -> Option<Diagnostic> {
 }
 
 impl PlanArgs {
-    /// Returns options that select nothing in particular.
+    /// Returns options that select nothing in particular, and try nothing.
     pub fn minimal(parallelism: usize, json: bool) -> Self {
         Self {
             allow: Vec::new(),
@@ -280,6 +286,7 @@ impl PlanArgs {
             agreed: None,
             stop: None,
             skip_preflight: false,
+            skip_dry_run: true,
             parallelism,
             json,
         }
@@ -301,6 +308,7 @@ impl PlanArgs {
             agreed: _,
             stop,
             skip_preflight: _,
+            skip_dry_run: _,
             parallelism,
             json: _,
         } = self;
@@ -335,6 +343,11 @@ impl PlanArgs {
     /// Returns the choice of the preflight checks: run or skip them.
     pub fn preflight(&self) -> PreflightChoice {
         if self.skip_preflight { PreflightChoice::Skip } else { PreflightChoice::Run }
+    }
+
+    /// Returns the choice of the dry runs: send or skip them.
+    pub fn dry_run(&self) -> DryRunChoice {
+        DryRunChoice::skip_if(self.skip_dry_run)
     }
 }
 

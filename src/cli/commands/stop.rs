@@ -67,6 +67,9 @@ pub struct StartArgs {
     /// Do not look at quotas, permissions, machine types and organization policies before the first write
     #[arg(long)]
     skip_preflight: bool,
+    /// Do not try creates and updates of Kubernetes objects on the API server before the first write
+    #[arg(long)]
+    skip_dry_run: bool,
     #[command(flatten)]
     change_options: ChangeArgs,
 }
@@ -90,7 +93,7 @@ pub fn stop(settings: &Settings, args: &StopArgs) -> Exit {
 
 /// Recreates what is stopped.
 pub fn start(settings: &Settings, args: &StartArgs) -> Exit {
-    let StartArgs { addresses, allow, wait, skip_preflight, change_options } = args;
+    let StartArgs { addresses, allow, wait, skip_preflight, skip_dry_run, change_options } = args;
     let format = Format::json(change_options.json);
     let approval = if change_options.auto_approve { PlanApproval::Given } else { PlanApproval::Ask };
     settings.report(format, |reporter| {
@@ -111,6 +114,7 @@ pub fn start(settings: &Settings, args: &StartArgs) -> Exit {
                 start: true,
                 wait: *wait,
                 skip_preflight: *skip_preflight,
+                skip_dry_run: *skip_dry_run,
                 ..change_options.plan_options()
             };
             let how = (approval, change_options.force_unlock);

@@ -11,7 +11,7 @@ use super::steps::{is_new, is_shown_whole, steps};
 use super::stop_text;
 use super::style::{Tint, columns, paint, push_line, strip_controls, symbol, wrap};
 use super::values;
-use crate::report::{Next, View, count, quoted, words};
+use crate::report::{Next, View, count, dry_run, quoted, words};
 use model::address::Address;
 use model::diag::Code;
 use model::resource::{ByIdentity, Effect, FieldChange, Identity, Lane, by_identity, manager_text};
@@ -71,6 +71,7 @@ pub fn render(plan: &Plan, view: &View<'_>, options: &Options<'_>) -> String {
     }
     text.push('\n');
     text.push_str(&wrap("", &footer(plan, &sections), options.width));
+    text.push_str(&dry_run::text(plan).map(|line| wrap("", &line, options.width)).unwrap_or_default());
     text.push_str(&approvals(plan, options));
     text.push_str(&next_step(plan, view.next, options));
     text

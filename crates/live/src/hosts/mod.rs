@@ -175,7 +175,7 @@ impl Agent {
                 other.to_string().into_bytes()
             }
         };
-        request.read(Answer { status, media: Media::Other, body })
+        request.read(Answer { status, media: Media::Other, warnings: Vec::new(), body })
     }
 
     /// Sends a request in a task of its own. Otherwise other requests would wait forever if the caller stopped polling this one,

@@ -1283,6 +1283,17 @@ codes! {
      can be listed, except Pods of DaemonSets and of the system. `surge` of the pool sets how many nodes are \
      replaced at a time."
 
+    DryRunRefused "DI0436" "the API server refuses a change"
+    "`plan` and `apply` send the creates and updates of Kubernetes objects as dry runs, which store nothing. The API server \
+     refused this one, as it would in the middle of an apply: an admission webhook, a policy, a ResourceQuota, a field that \
+     cannot change, or a name that is not valid. Apply stops before the first write. Change what the message names. If the \
+     reason ends before the apply, `--skip-dry-run` leaves the dry runs out."
+    => "dask-infra plan --skip-dry-run"
+
+    ServerWarning "DI0437" "the API server warns"
+    "The API server accepted a dry run and warned: the API version or a field is deprecated, a policy is in its warning \
+     mode, or a webhook warns. The apply goes on. Each warning is shown once, with the number of objects that it is about."
+
     NoSuchCluster "DI0440" "no such GKE cluster"
     "The cluster to import does not exist in the project, is being created or deleted, or several match. The \
      message lists the clusters of the project."

@@ -205,6 +205,7 @@ impl<'a> Inputs<'a> {
             reads,
             notes,
             bill: None,
+            dry_run: None,
             budget,
             approved,
             partial,

@@ -1,5 +1,6 @@
 //! Notes on a finished plan that a person should read before saying yes. One function for each kind of note.
 
+pub mod dry_run;
 pub mod preflight;
 pub mod readiness;
 

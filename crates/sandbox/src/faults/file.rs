@@ -14,7 +14,7 @@ use super::super::kube::run::Scripts;
 use super::super::kube::run::capacity::{self, Capacity, Start};
 use super::bodies::REASONS;
 use super::mistakes::Problem;
-use super::rule::{FaultEffect, Refuse, Rule};
+use super::rule::{DryRuns, FaultEffect, Refuse, Rule};
 
 const METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
 
@@ -120,6 +120,7 @@ impl Reader {
         let keys = [
             "method",
             "path",
+            "dry_run",
             "skip",
             "times",
             "delay",
@@ -145,6 +146,11 @@ impl Reader {
                 Some("`path = \"*\"` is each".into()),
             ),
         }
+        rule.dry_run = match self.word(table, "dry_run", &["also", "only"]).as_deref() {
+            Some("also") => DryRuns::Also,
+            Some(_) => DryRuns::Only,
+            None => DryRuns::Never,
+        };
         rule.skip = self.number(table, "skip", 0..=1_000_000).unwrap_or(0);
         rule.times = self.times(table).unwrap_or(rule.times);
         rule.delay = self.duration(table, "delay").unwrap_or_default();

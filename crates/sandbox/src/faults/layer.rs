@@ -29,7 +29,8 @@ pub fn around(sandbox: &Sandbox, side: Side, inner: Router) -> Router {
 
 async fn answer(sandbox: &Sandbox, side: Side, inner: Router, request: Request<Body>) -> Response<Body> {
     let (method, path) = (request.method().as_str().to_owned(), request.uri().path().to_owned());
-    let struck = sandbox.strike(&method, &path);
+    let is_dry_run = request.uri().query().is_some_and(|query| query.contains("dryRun=All"));
+    let struck = sandbox.strike(&method, &path, is_dry_run);
     let (rule, number) = match struck {
         Ok(Some(struck)) => struck,
         Ok(None) => return done(inner, request).await,

@@ -9,4 +9,4 @@ mod rule;
 
 pub(super) use self::bodies::Side;
 pub(super) use self::rule::Script;
-pub use self::rule::{FaultEffect, Refuse, Rule};
+pub use self::rule::{DryRuns, FaultEffect, Refuse, Rule};

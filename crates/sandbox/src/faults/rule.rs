@@ -16,6 +16,8 @@ pub struct Rule {
     pub method: Option<String>,
     /// A pattern for paths without the query; `*` matches any text.
     pub path: String,
+    /// The dry runs that the rule matches.
+    pub dry_run: DryRuns,
     /// The number of matching requests that pass before the rule applies.
     pub skip: u32,
     /// The number of requests that the rule applies to; `None` for all.
@@ -27,10 +29,33 @@ pub struct Rule {
     pub then: FaultEffect,
 }
 
+/// Dry runs that a rule matches: requests that ask the API server to store nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum DryRuns {
+    /// No dry run is matched.
+    #[default]
+    Never,
+    /// Dry runs are matched like other requests.
+    Also,
+    /// Only dry runs are matched.
+    Only,
+}
+
+impl DryRuns {
+    fn covers(self, is_dry_run: bool) -> bool {
+        match self {
+            Self::Never => !is_dry_run,
+            Self::Also => true,
+            Self::Only => is_dry_run,
+        }
+    }
+}
+
 impl Default for Rule {
     fn default() -> Self {
         let (method, path, then) = (None, "*".to_owned(), FaultEffect::Usual);
-        Self { method, path, skip: 0, times: Some(1), delay: Duration::ZERO, then }
+        let dry_run = DryRuns::Never;
+        Self { method, path, dry_run, skip: 0, times: Some(1), delay: Duration::ZERO, then }
     }
 }
 
@@ -70,8 +95,9 @@ impl Refuse {
 }
 
 impl Rule {
-    fn covers(&self, method: &str, path: &str) -> bool {
-        self.method.as_deref().is_none_or(|only| only == method) && glob(&self.path, path)
+    fn covers(&self, method: &str, path: &str, is_dry_run: bool) -> bool {
+        let method_fits = self.method.as_deref().is_none_or(|only| only == method);
+        method_fits && self.dry_run.covers(is_dry_run) && glob(&self.path, path)
     }
 
     /// Returns true if the rule applies to the next matching request after `met` others.
@@ -107,10 +133,10 @@ impl Script {
 
     /// Returns the rule that applies to this request. Each rule counts all requests that it matches, including those that another
     /// rule applies to.
-    pub fn strike(&mut self, method: &str, path: &str) -> Option<Rule> {
+    pub fn strike(&mut self, method: &str, path: &str, is_dry_run: bool) -> Option<Rule> {
         let mut struck = None;
         for (name, rule) in &self.rules {
-            if !rule.covers(method, path) {
+            if !rule.covers(method, path, is_dry_run) {
                 continue;
             }
             let met = self.met.entry(name.clone()).or_default();
@@ -150,10 +176,11 @@ mod tests {
     }
 
     fn codes(script: &mut Script, requests: &[(&str, &str)]) -> Vec<u16> {
-        let strike = |(method, path): &(&str, &str)| match script.strike(method, path).map(|rule| rule.then) {
-            Some(FaultEffect::Refuse(Refuse { code, .. })) => code,
-            _ => 0,
-        };
+        let strike =
+            |(method, path): &(&str, &str)| match script.strike(method, path, false).map(|rule| rule.then) {
+                Some(FaultEffect::Refuse(Refuse { code, .. })) => code,
+                _ => 0,
+            };
         requests.iter().map(strike).collect()
     }
 
@@ -170,6 +197,18 @@ mod tests {
         for (rules, expected) in rows {
             let mut script = Script::new(rules.clone(), &Value::Null);
             assert_eq!(codes(&mut script, &[post, get, post, get]), *expected, "{rules:?}");
+        }
+    }
+
+    #[test]
+    fn dry_runs_are_met_by_rules_that_ask_for_them() {
+        for (dry_run, real, dry) in
+            [(DryRuns::Never, true, false), (DryRuns::Also, true, true), (DryRuns::Only, false, true)]
+        {
+            let rule = Rule { dry_run, times: None, ..Rule::default() };
+            let mut script = Script::new(vec![rule], &Value::Null);
+            assert_eq!(script.strike("PATCH", "/a", false).is_some(), real, "{dry_run:?}");
+            assert_eq!(script.strike("PATCH", "/a", true).is_some(), dry, "{dry_run:?}");
         }
     }
 

@@ -42,7 +42,12 @@ async fn serve<A: Access>(access: A, request: HttpRequest<Body>) -> HttpResponse
     if let Some(response) = access.with(|cluster, _| proxy::answer(cluster, &request)) {
         return respond(response);
     }
-    match access.with(|cluster, now| route(cluster, now, &request)) {
+    // A dry run writes to a copy: whatever a write draws, defines or admits on the way is gone with it.
+    let routed = access.with(|cluster, now| match request.dry_run() {
+        Ok(true) => route(&mut cluster.scratch(), now, &request),
+        Ok(false) | Err(_) => route(cluster, now, &request),
+    });
+    match routed {
         Ok(Answer::Done(response)) => respond(response),
         Ok(Answer::Watch(watch)) => {
             let mut response = HttpResponse::new(Body::from_stream(watch::stream(access, *watch)));

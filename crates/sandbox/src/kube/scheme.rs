@@ -193,7 +193,7 @@ fn built_in(api: &schema::Api) -> Kind {
 }
 
 /// The kinds of one cluster.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Kinds {
     /// Versions by the name of their CRD, in the CRD's order.
     custom: BTreeMap<String, Vec<Arc<Kind>>>,

@@ -127,6 +127,21 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// Returns a copy for a dry run, which is dropped after it: its objects, kinds and numbers, without the history.
+    pub(super) fn scratch(&self) -> Self {
+        Self {
+            revision: self.revision,
+            numbers: Numbers::new(self.numbers.seed(), self.numbers.drawn()),
+            objects: self.objects.clone(),
+            kinds: self.kinds.clone(),
+            horizon: self.revision,
+            touched: self.touched.clone(),
+            collected: self.collected,
+            concerns_others: self.concerns_others,
+            ..Self::default()
+        }
+    }
+
     /// The object of that key.
     pub fn get(&self, key: &Key) -> Option<&Value> {
         self.objects.get(key).map(AsRef::as_ref)

@@ -122,6 +122,10 @@ pub fn create(cluster: &mut Cluster, call: &Call<'_>) -> Result<Response, Status
     form::fill(kind, &mut object);
     normalize(kind, &mut object);
     apply::update(kind, None, &mut object, job.writer());
+    if cluster.get(&kind.key(&object)).is_some() {
+        // The server judges the object before its store finds the name taken. Source: `Store.create` of `registry/generic`.
+        validate::object(kind, &object)?;
+    }
     cluster.prepare(now, kind, &mut object)?;
     normalize(kind, &mut object);
     validate::object(kind, &object)?;
