@@ -475,7 +475,8 @@ mod tests {
             let status = u16::try_from(row["status"].as_u64().unwrap()).unwrap();
             let body = json!({ "error": row["error"] }).to_string().into_bytes();
             let request = Request::get(Api::Gke, "/v1/projects/p-1/locations/l/clusters/c");
-            let error = request.read(Answer { status, media: Media::Other, body }).unwrap_err();
+            let error =
+                request.read(Answer { status, media: Media::Other, warnings: Vec::new(), body }).unwrap_err();
             let found = diagnose(&error, &gke(), &Sources::default(), MessageDetail::Brief);
             let text = |key: &str| row[key].as_str().unwrap();
             let help = found.help.as_deref().unwrap_or_default();

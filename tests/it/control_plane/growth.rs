@@ -79,6 +79,38 @@ async fn a_plan_of_many_grows_as_their_number_does() {
 const KINDS: usize = 5;
 const NAMESPACES: usize = 10;
 
+/// A plan tries each new object once, and reads no more for it; a plan of nothing new tries nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_new_objects_are_tried_with_a_request_each() {
+    needs!(Part::CONTROL_PLANE);
+    let plane = ControlPlane::start_audited().await;
+    let folder = tempfile::tempdir().unwrap();
+    let (all, program) = (objects(NAMESPACES + 1_000), Path::new(env!("CARGO_BIN_EXE_dask-infra")));
+    let kubeconfig = plane.access().kubeconfig.clone();
+    let mut before = 0;
+    let mut took = |words: &[&str]| {
+        let took = tokio::task::block_in_place(|| run(program, words, folder.path(), &[0]));
+        let requests = plane.requests_of("dask-infra");
+        let tried = requests[before..].iter().filter(|line| line.starts_with("PATCH")).count();
+        let count = requests.len() - before;
+        before = requests.len();
+        println!(
+            "{words:?}: {count} requests, {tried} of them dry runs, in {:.1?} ({:.1} s of CPU)",
+            took.time, took.cpu
+        );
+        (count, tried)
+    };
+    stack(folder.path(), &all[..NAMESPACES], Some(&kubeconfig));
+    took(&["apply", "--auto-approve"]);
+    stack(folder.path(), &all, Some(&kubeconfig));
+    let (without, none) = took(&["plan", "--skip-dry-run"]);
+    let (with, tried) = took(&["plan"]);
+    assert_eq!((none, tried, with), (0, 1_000, without + 1_000));
+    stack(folder.path(), &all[..NAMESPACES], Some(&kubeconfig));
+    let (_, none) = took(&["plan", "--detailed-exitcode"]);
+    assert_eq!(none, 0);
+}
+
 /// Each object is written or deleted once. What is read is lists, and one watch for each kind and namespace in place of a look
 /// at each object until it is ready or gone.
 #[tokio::test(flavor = "multi_thread")]

@@ -6,6 +6,7 @@ mod dask;
 mod dask_idle;
 mod dask_job;
 mod dask_notebook;
+mod dry_runs;
 mod false_readiness;
 mod field_effects;
 mod growth;

@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use apply::lock::{Holder, Liveness, Lock, LockOptions};
 use apply::{AcquireError, ApplyOptions, Event, Summary};
+use dask_infra::cli::dry_run::{DryRunChoice, dry_run};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::SignedDuration;
 use live::connection::InProcess;
 use live::deletion_scope::read_scope;
 use live::{ApiError, Connection, GkeAccess, LiveApi, Options as Connect, Request};
-use model::diag::{self, Look};
+use model::diag::{self, Look, Severity};
 use model::resource::{ClusterName, Identity, Method, ObjectId, Resource, World};
+use model::secrets::env_values::EnvValues;
 use model::source::Sources;
 use plan::scale::{ScaleRequest, scale};
 use plan::{Approval, DriftReport, Inputs, Mode, Plan, Selection, StopRequest};
@@ -550,6 +552,27 @@ impl Harness {
             plan = make(stack, mode, flags, &read.world, plan::plan)?;
         }
         Ok(plan)
+    }
+
+    /// The refusals of the dry runs of a plan, as the command sends them.
+    ///
+    /// # Panics
+    /// A dry run has changed anything.
+    pub async fn try_out(&self, stack: &Stack, plan: &Plan) -> Vec<String> {
+        let before = self.everything();
+        let api = self.api(stack.lowered.target.gke.clone());
+        let (mut plan, values) = (plan.clone(), EnvValues::default());
+        let context = (&values, &stack.sources);
+        let found = dry_run(&*api, &mut plan, context, DryRunChoice::Run, PARALLEL).await;
+        assert!(before == self.everything(), "a dry run has changed something");
+        let errors = found.iter().filter(|finding| finding.severity == Severity::Error);
+        errors.map(|finding| finding.message.clone()).collect()
+    }
+
+    /// Every object with every field, by cluster.
+    fn everything(&self) -> Vec<Vec<Value>> {
+        let clusters = self.sandbox.clusters();
+        clusters.iter().map(|cluster| self.sandbox.objects(cluster, Value::clone)).collect()
     }
 
     /// The plan of `scale ADDRESS NUMBER`.

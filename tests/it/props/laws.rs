@@ -23,6 +23,7 @@ pub async fn all(player: &mut Player, step: &Step, done: &StepResult) -> Result<
     deletions_are_named(player, step, done)?;
     one_identity(done)?;
     calls::calls_match_plan(done)?;
+    dry_runs_match_apply(done)?;
     // The lock of a program that died is waited for.
     if !player.died {
         in_time(step, done)?;
@@ -31,6 +32,17 @@ pub async fn all(player: &mut Player, step: &Step, done: &StepResult) -> Result<
     second_plan_is_empty(player, step, done).await?;
     live_keys_match(player, step, done)?;
     everything_is_found(player).await
+}
+
+/// **Dry runs match the apply.** A dry run refuses nothing that the apply of the plan then does.
+///
+/// # Errors
+/// What was refused.
+pub fn dry_runs_match_apply(done: &StepResult) -> Result<(), String> {
+    match done.refused_dry_runs.first().filter(|_| done.is_whole()) {
+        Some(refused) => Err(format!("dry runs match the apply: {refused}, and the apply did it")),
+        None => Ok(()),
+    }
 }
 
 /// **Honesty.** Whatever vanished was named as going, or belongs to what was; what others made was named as theirs and

@@ -36,6 +36,8 @@ pub struct StepResult {
     pub given: Vec<Approval>,
     /// How the apply ended; `None` when there was none, or the program died.
     pub summary: Option<Summary>,
+    /// The refusals of the dry runs of the plan.
+    pub refused_dry_runs: Vec<String>,
     /// True if the program died.
     pub died: bool,
     /// How long the apply took, by the clock of its client.
@@ -348,6 +350,7 @@ impl Player {
         if plan.has_nothing_to_do() {
             return StepResult { plan: Some(plan), ..StepResult::nothing() };
         }
+        let refused_dry_runs = self.bench.try_out(stack, &plan).await;
         plan.approved.clone_from(&given);
         let going = ApprovedApply { process: Process::Number(process), stack, plan: plan.clone(), moment };
         let beside = match beside {
@@ -391,6 +394,7 @@ impl Player {
             refused,
             given,
             summary,
+            refused_dry_runs,
             died,
             took,
             written,
@@ -519,6 +523,7 @@ impl StepResult {
             refused: None,
             given: Vec::new(),
             summary: None,
+            refused_dry_runs: Vec::new(),
             died: false,
             took: Duration::ZERO,
             written: Vec::new(),

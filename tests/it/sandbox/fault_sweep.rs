@@ -16,7 +16,7 @@ use apply::Outcome;
 use live::Request;
 use model::resource::{Api as Which, Method};
 use plan::{Action, Mode, Plan};
-use sandbox::faults::{FaultEffect, Refuse, Rule};
+use sandbox::faults::{DryRuns, FaultEffect, Refuse, Rule};
 use serde_json::{Value, json};
 
 use crate::props::harness::{
@@ -158,6 +158,7 @@ impl Case {
         vec![Rule {
             method: Some(self.method.clone()),
             path: self.path.clone(),
+            dry_run: DryRuns::Never,
             skip: u32::try_from(self.skip).unwrap(),
             times,
             delay: Duration::from_secs(delay),

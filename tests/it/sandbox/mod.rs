@@ -12,6 +12,7 @@ mod connect_logs_run;
 mod controller_pods;
 mod costs;
 mod dask;
+mod dry_runs;
 mod dws_guide;
 mod env_secrets;
 mod fault_sweep;

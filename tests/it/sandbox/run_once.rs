@@ -8,7 +8,7 @@ use live::Request;
 use model::resource::{self, Api, KindId};
 use plan::Mode;
 use proptest::prelude::*;
-use sandbox::faults::{FaultEffect, Rule};
+use sandbox::faults::{DryRuns, FaultEffect, Rule};
 use serde_json::Value;
 
 use crate::props::cases::check;
@@ -399,6 +399,7 @@ async fn the_pod_of_a_check_is_taken_as_it_is_when_its_apply_is_not_sure_of_it()
     let lost = Rule {
         method: Some("PATCH".to_owned()),
         path: pod.clone(),
+        dry_run: DryRuns::Never,
         skip: 0,
         times: Some(1),
         delay: Duration::ZERO,

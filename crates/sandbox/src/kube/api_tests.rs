@@ -129,6 +129,80 @@ fn writes_answer_with_the_codes_of_the_server() {
     }
 }
 
+/// Sends a request as the router does, which keeps dry runs apart.
+fn send_routed(cluster: &mut Cluster, method: &str, path: &str, media: &str, body: &Value) -> (u16, Value) {
+    match path.contains("dryRun=All") {
+        true => send(&mut cluster.scratch(), method, path, media, body),
+        false => send(cluster, method, path, media, body),
+    }
+}
+
+/// Of two clusters one gets each write as a dry run before. The other has the same objects in the end, with the same uids,
+/// addresses and versions.
+#[test]
+fn dry_runs_leave_no_trace() {
+    let (tried, quiet) = (&mut cluster(), &mut cluster());
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "p-"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"},
+        "spec": {"type": "NodePort", "ports": [{"port": 80}]}});
+    let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced",
+            "names": {"kind": "Widget", "plural": "widgets", "singular": "widget"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}});
+    // GKE has its definition in every cluster.
+    let monitoring = json!({"apiVersion": "monitoring.googleapis.com/v1", "kind": "PodMonitoring",
+        "metadata": {"name": "m"}, "spec": {"selector": {}, "endpoints": [{"port": "http"}]}});
+    let space = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}});
+    let core = "/api/v1/namespaces/default";
+    let monitored = "/apis/monitoring.googleapis.com/v1/namespaces/default/podmonitorings/m";
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let steps: Vec<(&str, String, &str, Value)> = vec![
+        ("POST", format!("{core}/pods"), JSON, pod),
+        ("PATCH", format!("{core}/services/s?fieldManager=m"), APPLY, service),
+        ("PATCH", format!("{core}/configmaps/a?fieldManager=m"), APPLY, map("a")),
+        ("PATCH", format!("{core}/configmaps/a?fieldManager=n&force=true"), APPLY, map("a")),
+        ("PATCH", format!("{core}/configmaps/a"), MERGE, json!({"data": {"k": "w"}})),
+        ("PUT", format!("{core}/configmaps/a"), JSON, map("a")),
+        ("POST", format!("{core}/configmaps"), JSON, map("a")),
+        ("POST", definitions.to_owned(), JSON, crd),
+        ("PATCH", format!("{monitored}?fieldManager=m"), APPLY, monitoring),
+        ("POST", "/api/v1/namespaces".to_owned(), JSON, space),
+        ("DELETE", format!("{core}/configmaps/a"), JSON, Value::Null),
+        ("DELETE", format!("{core}/pods"), JSON, Value::Null),
+        ("DELETE", "/api/v1/namespaces/team".to_owned(), JSON, Value::Null),
+        ("DELETE", format!("{definitions}/widgets.example.com"), JSON, Value::Null),
+    ];
+    for (method, path, media, body) in steps {
+        let mark = if path.contains('?') { "&" } else { "?" };
+        let before = format!("{:?}", tried.snapshot());
+        let (code, answer) = send_routed(tried, method, &format!("{path}{mark}dryRun=All"), media, &body);
+        assert_eq!(format!("{:?}", tried.snapshot()), before, "{method} {path}: {answer}");
+        let real = send_routed(tried, method, &path, media, &body);
+        assert_eq!(code, real.0, "{method} {path}: {answer}");
+        assert_eq!(real, send_routed(quiet, method, &path, media, &body), "{method} {path}");
+        assert_eq!(format!("{:?}", tried.snapshot()), format!("{:?}", quiet.snapshot()), "{method} {path}");
+        tried.take_dirty();
+        send_routed(tried, method, &format!("{path}{mark}dryRun=All"), media, &body);
+        assert!(tried.take_dirty().is_empty(), "{method} {path}: a dry run is written to disk");
+    }
+}
+
+#[test]
+fn a_dry_run_of_a_taken_name_judges_the_object_first() {
+    let c = &mut cluster();
+    assert_eq!(send_routed(c, "POST", MAPS, JSON, &map("a")).0, 201);
+    let path = &format!("{MAPS}?dryRun=All");
+    let (code, answer) = send_routed(c, "POST", path, JSON, &map("a"));
+    assert_eq!((code, &answer["reason"]), (409, &json!("AlreadyExists")), "{answer}");
+    let mut wrong = map("a");
+    wrong["data"] = json!({"a b": "1"});
+    let (code, answer) = send_routed(c, "POST", path, JSON, &wrong);
+    assert_eq!((code, &answer["reason"]), (422, &json!("Invalid")), "{answer}");
+}
+
 #[test]
 fn an_apply_that_changes_nothing_moves_nothing() {
     let c = &mut cluster();

@@ -274,7 +274,7 @@ pub fn body(bytes: &[u8], _: &Path) -> Result<(), String> {
     let (request, _) = &WORLD.asked[usize::from(*which) % WORLD.asked.len()];
     let status = STATUSES[usize::from(*status) % STATUSES.len()];
     for media in [Media::Other, Media::Html] {
-        match request.read(Answer { status, media, body: body.to_vec() }) {
+        match request.read(Answer { status, media, warnings: Vec::new(), body: body.to_vec() }) {
             Ok(_) if !(200..300).contains(&status) => return Err(format!("{status} is taken for a success")),
             Ok(_) => {}
             Err(error) => {
