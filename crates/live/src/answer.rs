@@ -508,8 +508,8 @@ mod tests {
             let api = if path == cluster { Api::Gke } else { Api::Kubernetes };
             for method in [Method::Get, Method::Delete] {
                 let request = Request { api, method, path: path.into(), body: None };
-                let (media, body) = (Media::Other, body.clone().into_bytes());
-                let answer = Answer { status: 404, media, warnings: Vec::new(), body };
+                let (media, warnings) = (Media::Other, Vec::new());
+                let answer = Answer { status: 404, media, warnings, body: body.clone().into_bytes() };
                 let error = request.read(answer).unwrap_err();
                 let said = (error.class == ErrorClass::NotFound).then(|| error.is_unknown_path());
                 assert_eq!(said, expect, "{} {path}: {body}", method.as_str());

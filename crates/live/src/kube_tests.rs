@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use axum::routing::any;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use model::resource::Method;
