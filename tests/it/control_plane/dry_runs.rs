@@ -86,6 +86,7 @@ spec:
     app: odd
   ports:
     - port: 70000
+      targetPort: web
 ---
 apiVersion: v1
 kind: ServiceAccount
