@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
 use crate::real::{Client, ControlPlane, Part, needs};
-use crate::served::{Said, User};
+use crate::sandbox_server::{CommandOutput, User};
 
 const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
 const TEAM: &str = "/api/v1/namespaces/team";
@@ -112,7 +112,7 @@ spec:
         cpu: \"1\"
 ";
 
-fn run(user: &User, words: &[&str]) -> Said {
+fn run(user: &User, words: &[&str]) -> CommandOutput {
     block_in_place(|| user.run(words))
 }
 

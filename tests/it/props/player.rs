@@ -350,7 +350,7 @@ impl Player {
         if plan.has_nothing_to_do() {
             return StepResult { plan: Some(plan), ..StepResult::nothing() };
         }
-        let refused_dry_runs = self.bench.try_out(stack, &plan).await;
+        let refused_dry_runs = self.harness.try_out(stack, &plan).await;
         plan.approved.clone_from(&given);
         let going = ApprovedApply { process: Process::Number(process), stack, plan: plan.clone(), moment };
         let beside = match beside {

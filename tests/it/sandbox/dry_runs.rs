@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::served::User;
+use crate::sandbox_server::User;
 
 const STACK: &str = r#"[stack]
 name = "s"
@@ -46,7 +46,7 @@ fn faults(user: &User, text: &str) {
     std::fs::write(user.path().join("box/faults.toml"), text).unwrap();
 }
 
-fn run(user: &User, words: &[&str], code: i32) -> crate::served::Said {
+fn run(user: &User, words: &[&str], code: i32) -> crate::sandbox_server::CommandOutput {
     user.run(&[&["--sandbox=box"], words].concat()).expect(code)
 }
 
