@@ -2,6 +2,7 @@
 //! value is `None`, never zero.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use serde::Deserialize;
@@ -59,6 +60,8 @@ pub struct Accelerator {
     /// The common name: `T4`.
     pub alias: String,
     pub gpu_memory_gib: u32,
+    /// The compute capability: `7.5`. Source: NVIDIA, "CUDA GPU Compute Capability".
+    pub compute_capability: ComputeCapability,
     /// Prefixes of the machine types that have it.
     pub machine_series: Vec<String>,
     pub attach: Attach,
@@ -73,6 +76,28 @@ pub struct Accelerator {
     n1_max_vcpus_by_count: Vec<(u32, u32)>,
     #[serde(default)]
     n1_max_memory_gb_by_count: Vec<(u32, f64)>,
+}
+
+/// The instructions and features that a GPU has, as NVIDIA numbers them: major and minor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
+pub struct ComputeCapability(pub u32, pub u32);
+
+impl TryFrom<String> for ComputeCapability {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let numbers = text
+            .split_once('.')
+            .and_then(|(major, minor)| Some(Self(major.parse().ok()?, minor.parse().ok()?)));
+        numbers.ok_or_else(|| format!("{text:?} is no compute capability"))
+    }
+}
+
+impl fmt::Display for ComputeCapability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0, self.1)
+    }
 }
 
 /// How a GPU gets to a node.
@@ -412,6 +437,7 @@ mod tests {
     #[test]
     fn accelerators_say_what_they_allow() {
         let t4 = accelerator("nvidia-tesla-t4").unwrap();
+        assert_eq!(t4.compute_capability, ComputeCapability(7, 5));
         assert_eq!((t4.attach, &*t4.counts), (Attach::N1, &[1, 2, 4][..]));
         assert_eq!(
             (t4.n1_max_vcpus(1), t4.n1_max_memory_gb(4), t4.n1_max_vcpus(3)),

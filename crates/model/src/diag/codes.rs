@@ -520,6 +520,13 @@ codes! {
     => "[dask_cluster.rapids]\nworker = { env = { HF_TOKEN = { secret = \"hugging-face\", key = \"token\" } } }\n\n\
         [allow.literal_secrets]\n\"dask_cluster.rapids.scheduler.env.DEMO_TOKEN\" = \"the demo's public token\""
 
+    GpuOfImage "DI0255" "an image that may not run on its GPU"
+    "CUDA 13 runs on GPUs of compute capability 7.5 and higher with driver 580 and newer, RAPIDS 24.02 and later on 7.0 and higher. The \
+     versions are those that the image's tag names; an image whose tag says nothing is not checked. `[check.NAME] run = \"cudf\"` tries \
+     the workers' image on a node before the workers are created."
+    => "[node_pool.l4]\nmachine_type = \"g2-standard-8\"\ndriver = \"latest\"\n\n[dask_cluster.rapids]\nimage = \
+        \"nvcr.io/nvidia/rapidsai/base:26.04-cuda13-py3.13\""
+
     OneWriter "DI0256" "a number with no single owner"
     "The number of workers has one owner. `replicas = 2`: the file; other changes are reverted. \
      `replicas = { min = 0, max = 8 }`: the Dask operator's autoscaler, on hosts an adapter; both set the number of the default group only. \

@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use crate::rules::Context;
+use crate::rules::image_tag::Tag;
 use crate::rules::workers::group_name;
 use crate::{Stack, WorkerCountOwner};
 use kinds::dask::cluster::DaskCluster;
@@ -383,32 +384,6 @@ fn dask_differs(rapids: &[u32], dask: &[u32]) -> bool {
     match PINS.iter().find(|(release, _)| *release == [year, month]) {
         Some((_, pin)) => !pin.starts_with(&dask[..dask.len().min(3)]),
         None => dask.first_chunk::<2>().is_some_and(|dask| *dask > [2000 + year, month]),
-    }
-}
-
-/// The parts of an image's tag: `26.04-cuda12-py3.13`.
-#[derive(Debug, PartialEq, Eq)]
-struct Tag<'i> {
-    /// `RAPIDS`, `Dask`, or the image itself by another name.
-    family: &'static str,
-    version: Vec<u32>,
-    python: Option<&'i str>,
-}
-
-impl<'i> Tag<'i> {
-    fn of(image: &'i str) -> Option<Self> {
-        let (name, tag) = image.split('@').next().unwrap_or(image).rsplit_once(':')?;
-        let family = if name.contains("rapidsai") {
-            "RAPIDS"
-        } else if name.ends_with("/dask") || name.ends_with("/dask-notebook") || name.contains("daskdev/") {
-            "Dask"
-        } else {
-            return None;
-        };
-        let mut parts = tag.split('-');
-        let version = parts.next()?.split('.').map(str::parse).collect::<Result<Vec<u32>, _>>().ok()?;
-        let python = parts.find_map(|part| part.strip_prefix("py"));
-        (version.len() > 1).then_some(Self { family, version, python })
     }
 }
 

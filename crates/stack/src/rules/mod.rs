@@ -25,7 +25,9 @@ mod dask_children;
 mod expiry;
 mod exposure;
 mod gke;
+mod gpu_images;
 mod hosts;
+mod image_tag;
 mod jobs;
 mod kueue;
 mod machines;
@@ -102,6 +104,7 @@ const RULES: &[Rule] = &[
     machines::accelerators_exist,
     machines::accelerators_fit,
     machines::partitions_exist,
+    gpu_images::images_fit_their_gpus,
     machines::disks_fit,
     machines::upgrades_follow_the_channel,
     machines::drivers_come_once,
