@@ -73,8 +73,8 @@ impl DaskConfig {
 
     /// Adds the variables to a container with the variables `env` of its section.
     pub fn add_to_container<V>(&self, container: &mut Value, env: &BTreeMap<String, V>) {
-        // Kubernetes replaces `$(NAME)` and reads `$$(NAME)` as text.
-        let item = |(name, literal): (String, String)| json!({ "name": name, "value": literal.replace("$(", "$$(") });
+        let item =
+            |(name, literal): (String, String)| json!({ "name": name, "value": in_container(&literal) });
         let added: Vec<Value> = self.beside(env).map(item).collect();
         if added.is_empty() {
             return;
@@ -101,7 +101,7 @@ impl DaskConfig {
     ) -> Vec<(FieldPath, FieldPath)> {
         let list: Vec<&Value> = container["env"].as_array().into_iter().flatten().collect();
         let of = |setting: Setting| {
-            let literal = setting.literal.replace("$(", "$$(");
+            let literal = in_container(&setting.literal);
             let own = json!({ "name": setting.variable, "value": literal });
             let index = list.iter().position(|item| **item == own)?;
             Some((path.key("env").index(index), join(origin, &setting.path)))
@@ -123,6 +123,13 @@ impl DaskConfig {
             .collect()
     }
 
+    /// Returns the variables as a list of a container.
+    pub fn container_variables(&self) -> impl Iterator<Item = Value> {
+        let item =
+            |(name, literal): (String, String)| json!({ "name": name, "value": in_container(&literal) });
+        self.variables().into_iter().map(item)
+    }
+
     /// Returns the keys that cannot be set.
     pub fn problems(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
@@ -134,6 +141,13 @@ impl DaskConfig {
             if let Some(first) = seen.insert(setting.variable, setting.path.clone()) {
                 problems.push(ConfigProblem::Twice { first, second: setting.path });
             }
+        }
+        // A value cannot be a table as well: Dask fails at its import. `__` stands between the keys of tables.
+        for (variable, path) in &seen {
+            let parents = variable.match_indices("__").filter_map(|(end, _)| seen.get(&variable[..end]));
+            problems.extend(
+                parents.map(|first| ConfigProblem::Twice { first: first.clone(), second: path.clone() }),
+            );
         }
         problems
     }
@@ -241,6 +255,11 @@ impl JsonSchema for DaskConfig {
             "additionalProperties": true,
         })
     }
+}
+
+/// Returns a text as the value of a variable of a container: Kubernetes replaces `$(NAME)` and reads `$$` as `$`.
+fn in_container(literal: &str) -> String {
+    literal.replace('$', "$$")
 }
 
 #[cfg(test)]

@@ -160,6 +160,14 @@ pub struct Stack {
 }
 
 impl Stack {
+    /// Returns the Dask cluster that a check names, or the only one of the file, with its key.
+    pub fn cluster_of_check(&self, check: &Check) -> Option<(&String, &DaskCluster)> {
+        match &check.cluster {
+            Some(name) => self.dask_cluster.get_key_value(name),
+            None => self.dask_cluster.iter().next().filter(|_| self.dask_cluster.len() == 1),
+        }
+    }
+
     /// Returns the hosts on which Dask runs as processes; none with Kubernetes.
     pub fn hosts(&self) -> Vec<Host> {
         match (&self.ssh, &self.slurm, &self.local) {

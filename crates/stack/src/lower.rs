@@ -34,7 +34,12 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
     let driver = stack.gpu_driver.as_ref().filter(|driver| driver.manage.is_managed());
     resources.extend(driver.and_then(|section| kinds::gke::gpu_driver::lower(section, &scope)));
     resources.extend(stack.check.iter().map(|(key, section)| {
-        kinds::dask::check::lower(key, section, checked_cluster(stack, section), &scope)
+        kinds::dask::check::lower(
+            key,
+            section,
+            stack.cluster_of_check(section).map(|(_, cluster)| cluster),
+            &scope,
+        )
     }));
     let made = kinds::kubernetes::manifest::lower(&stack.bundles(), &scope);
     let (operator, others) = of_section(kinds::scope::DASK_OPERATOR, made);
@@ -111,18 +116,10 @@ fn needed(stack: &Stack) -> Vec<kinds::env::NeededVariable<'_>> {
     all
 }
 
-/// Returns the Dask cluster that a check names, or the only one of the file.
-fn checked_cluster<'a>(stack: &'a Stack, check: &Check) -> Option<&'a DaskCluster> {
-    match &check.cluster {
-        Some(name) => stack.dask_cluster.get(name),
-        None => stack.dask_cluster.values().next().filter(|_| stack.dask_cluster.len() == 1),
-    }
-}
-
 /// Returns the key of the pool that a check runs on.
 fn pool_of_check(stack: &Stack, check: &Check) -> Option<String> {
-    let like = checked_cluster(stack, check).filter(|_| check.is_like_worker());
-    like.map_or_else(|| check.pool.clone(), |like| like.worker.keys.pool.clone())
+    let like = stack.cluster_of_check(check).filter(|_| check.is_like_worker());
+    like.map_or_else(|| check.pool.clone(), |(_, like)| like.worker.keys.pool.clone())
 }
 
 /// Returns the section that a job copies.

@@ -523,6 +523,23 @@ const CUPY: &str = "import os\nimport types\n\nclass Array(list):\n    def __add
 
 /// Speeds are of real workers; what adds vectors on a GPU is a stand-in.
 #[test]
+fn a_program_of_ones_own_passes_by_its_exit_code() {
+    let program = "from dask.distributed import Client; assert Client().submit(sum, [1, 2]).result() == 3; print('three')";
+    let here =
+        LocalUser::new("replicas = 1", &format!("[check.own]\nrun = [\"python\", \"-c\", \"{program}\"]\n"));
+    here.apply().expect(0).says("check.own: passed");
+    here.nothing_to_do();
+    here.run(&["run", "check.own", "--auto-approve"]).expect(0).says("three");
+    here.user.edit("result() == 3", "result() == 4");
+    here.run(&["apply", "--auto-approve"]).expect(1).says("AssertionError").says("ended with code 1");
+    here.run(&["plan"]).expect(0).says("1 check to run");
+    // What a signal ends has no code, and has not passed.
+    here.user.edit(&program.replace("== 3", "== 4"), "import os; os.kill(os.getpid(), 9)");
+    here.run(&["apply", "--auto-approve"]).expect(1).says("check.own");
+    here.run(&["plan"]).expect(0).says("1 check to run");
+}
+
+#[test]
 fn checks_measure_the_network_and_use_gpus() {
     needs!(&[Part::Operator]);
     let fake = tempfile::tempdir().unwrap();

@@ -34,7 +34,7 @@ use model::resource::{
     Recreation, Resource, Step, Until,
 };
 
-/// Seconds for the pod to run to completion, including the download of its image, without a `time_limit`.
+/// Seconds for the pod to run to completion, including the download of its image; with a `time_limit`, for it to get a node.
 const DEADLINE: u32 = 900;
 
 /// The image of the CUDA check. Source: the RAPIDS guide.
@@ -57,14 +57,15 @@ pub const KIND: Kind = Kind {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub struct Check {
     /// The check to run. A built-in one has a name; a program of one's own is a list of words: `["python", "-c", "import cudf"]`. It passes when
-    /// it ends with code 0; its log is shown.
+    /// it ends with code 0; `dask-infra run` shows its log, and so does an apply in which it fails.
     pub run: CheckRun,
     /// With a program, its role. `"client"`, the default: of a Dask cluster of the file, once it is ready, with the scheduler's address in
     /// `DASK_SCHEDULER_ADDRESS`, where `dask.distributed.Client()` finds it. `"worker"`: a Pod like those of the Dask cluster's workers,
     /// with their image, resources, variables and nodes, before they are created.
     #[serde(default, rename = "as", skip_serializing_if = "ProgramRole::is_client")]
     pub role: ProgramRole,
-    /// The longest time for the Pod to run to completion, including the download of its image: `"30m"`. Default 15 minutes.
+    /// The longest time for its Pod on its node, including the download of the image: `"30m"`. The wait for a node is not part of it.
+    /// Default 15 minutes for all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit: Option<String>,
     /// The node pool to run on.
@@ -379,8 +380,7 @@ fn like_worker<'a>(
         config: Some(&like.config),
     };
     // What `pod` of the workers says of their container holds for this one: the name is theirs.
-    let mut spec = dask_pods::like_worker(&pod_keys, &like.worker.process, scope);
-    spec["restartPolicy"] = json!("Never");
+    let spec = dask_pods::like_worker(&pod_keys, &like.worker.process, scope);
     let path = FieldPath::keys(["spec"]);
     let cluster = scope.dask_cluster(section.cluster.as_deref()).map_or("", |facts| &facts.key);
     let cluster = FieldPath::keys(["dask_cluster", cluster]);
@@ -390,11 +390,27 @@ fn like_worker<'a>(
     provenance.push((path.key("containers").index(0).key("args"), origin.key("run")));
     let mut pod = json!({ "metadata": { "labels": scope.labels() }, "spec": spec });
     keys.merge_into(&mut pod, &FieldPath::root(), &worker, &mut provenance);
+    only_program(&mut pod["spec"], words);
     let pool = keys.pool.as_deref();
     let mut depends_on = dependencies(pool, None, namespace, scope);
     depends_on.extend(env::dependencies(keys.env.values(), namespace, &scope.owner));
     let (metadata, spec) = (pod["metadata"].take(), pod["spec"].take());
     CheckPod { metadata, spec, provenance, pool, namespace, depends_on }
+}
+
+/// Leaves one container in a pod, which runs the program once: the worker's own command, its probes and its sidecars would run
+/// something else, or go on after it.
+fn only_program(spec: &mut Value, words: &[String]) {
+    if let Some(containers) = spec["containers"].as_array_mut() {
+        containers.retain(|container| container["name"] == "worker");
+        for container in containers.iter_mut().filter_map(Value::as_object_mut) {
+            for key in ["command", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "ports"] {
+                container.remove(key);
+            }
+            container.insert("args".to_owned(), json!(words));
+        }
+    }
+    spec["restartPolicy"] = json!("Never");
 }
 
 /// Makes a pod run on a node pool. The pod already tolerates the taint of GPU nodes.
@@ -529,8 +545,9 @@ fn change_steps(context: &ChangeContext) -> Vec<Step> {
     }
     let body = context.body();
     let pod = pod(body);
+    // A node may have to come first, for which the limit does not count.
     let seconds = body["spec"]["activeDeadlineSeconds"].as_u64();
-    let deadline = seconds.and_then(|seconds| u32::try_from(seconds).ok()).unwrap_or(DEADLINE);
+    let deadline = seconds.and_then(|seconds| u32::try_from(seconds).ok()).map_or(DEADLINE, |s| DEADLINE + s);
     let wait = |until| {
         let (identity, kind) = (Identity::Object(pod.clone()), KindId::Check);
         Step::Await(Await { kind, identity, until, facts: Facts::None, deadline })
@@ -587,8 +604,8 @@ fn failure(pod: PodState<'_>) -> String {
     // Of the pod itself: its time is over, it was evicted.
     let (reason, message) = (text(&pod.0["status"]["reason"]), text(&pod.0["status"]["message"]));
     match (reason, message) {
-        ("", _) => why(pod).unwrap_or_else(|| "its Pod failed".to_owned()),
-        (reason, "") => reason.to_owned(),
+        ("", "") => why(pod).unwrap_or_else(|| "its Pod failed".to_owned()),
+        ("", words) | (words, "") => words.to_owned(),
         (reason, message) => format!("{reason}: {message}"),
     }
 }

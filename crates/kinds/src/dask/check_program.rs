@@ -89,11 +89,9 @@ pub fn passed(pod: &Value) -> Option<&'static str> {
         .map(|program| program.passed)
 }
 
-fn variables(cluster: &DaskFacts, least: Option<u64>) -> Value {
+fn variables(config: impl Iterator<Item = Value>, cluster: &DaskFacts, least: Option<u64>) -> Value {
     let mut variables = vec![json!({ "name": "DASK_SCHEDULER_ADDRESS", "value": cluster.scheduler })];
-    let config = cluster.config.variables();
-    // Kubernetes replaces `$(NAME)`; on a host nothing does, and no option of Dask has it.
-    variables.extend(config.into_iter().map(|(name, literal)| json!({ "name": name, "value": literal })));
+    variables.extend(config);
     variables.extend(least.map(|least| json!({ "name": MIN_BANDWIDTH, "value": least.to_string() })));
     json!(variables)
 }
@@ -107,7 +105,7 @@ pub fn in_cluster(client: &Client<'_>, cluster: &DaskFacts, least: Option<u64>) 
             "name": client.name,
             "image": cluster.image,
             "args": client.words,
-            "env": variables(cluster, least),
+            "env": variables(cluster.config.container_variables(), cluster, least),
         }],
     })
 }
@@ -119,12 +117,14 @@ pub fn container(program: Program, image: &str) -> Value {
 
 /// Returns the spec of the pod that runs it on a host, and the annotations that name the cluster.
 pub fn on_host(client: &Client<'_>, cluster: &DaskFacts, least: Option<u64>) -> (Value, Value) {
+    let config = cluster.config.variables().into_iter();
+    let config = config.map(|(name, literal)| json!({ "name": name, "value": literal }));
     let spec = json!({
         "restartPolicy": "Never",
         "containers": [{
             "name": client.name,
             "command": client.words,
-            "env": variables(cluster, least),
+            "env": variables(config, cluster, least),
         }],
     });
     let mut annotations = json!({ CLUSTER_ANNOTATION: cluster.name });

@@ -215,7 +215,7 @@ impl DaskJob {
     }
 
     /// Returns Dask's configuration and the path of its table: its own, or that of the section that it copies.
-    pub(crate) fn config<'a>(
+    pub fn config<'a>(
         &'a self,
         like: Option<&'a DaskCluster>,
         origin: &FieldPath,

@@ -2,6 +2,7 @@
 
 use crate::rules::Context;
 use crate::{Check, CheckRun, ProgramRole};
+use kinds::gke::node_pool::ServesRequests;
 use kinds::short_forms::seconds;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
@@ -27,6 +28,7 @@ pub(crate) fn programs_can_run(context: &mut Context<'_>) {
                 found.extend(without_words(&path, words, on_hosts));
                 if check.role == ProgramRole::Worker {
                     found.extend(in_place_of_worker(&path, check, on_hosts));
+                    found.extend(without_workers(context, &path, check));
                 }
             }
         }
@@ -70,6 +72,29 @@ fn in_place_of_worker(path: &FieldPath, check: &Check, on_hosts: bool) -> Vec<Di
     let given = keys.into_iter().filter(|(_, is_given)| *is_given);
     let finding = |key| unused(path, key, "the program runs where the workers of the Dask cluster will run");
     given.map(|(key, _)| finding(key).help("remove it")).collect()
+}
+
+/// Returns what keeps a Dask cluster from having workers in whose place the program could run.
+fn without_workers(context: &Context<'_>, path: &FieldPath, check: &Check) -> Option<Diagnostic> {
+    let (key, cluster) = context.stack.cluster_of_check(check)?;
+    let worker = FieldPath::keys(["dask_cluster", key, "worker"]);
+    let error =
+        |what: String| Diagnostic::error(Code::CheckProgram, what).at_value(path.key("as"), "in its place");
+    if cluster.worker.replicas.most() == 0 {
+        let what =
+            format!("`dask_cluster.{key}` has no worker of its default group, whose place the program takes");
+        let help =
+            "give `worker` the resources and the pool of the workers that compute, or make it a client";
+        return Some(error(what).at_value(worker.key("replicas"), "no worker").help(help));
+    }
+    let pool = cluster.worker.keys.pool.as_deref()?;
+    if context.pool(pool)?.serves_requests() == ServesRequests::Never {
+        return None;
+    }
+    let what =
+        format!("the program would wait for ever: nodes of the pool `{pool}` are made for requests only");
+    let finding = error(what).at_value(worker.key("pool"), "on this pool");
+    Some(finding.help("make it a client: it runs once the workers have their nodes"))
 }
 
 fn unused(path: &FieldPath, key: &str, why: &str) -> Diagnostic {

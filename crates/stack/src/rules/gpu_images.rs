@@ -19,7 +19,7 @@ const DRIVER_OF_CUDA_13: u32 = 580;
 /// The first release of RAPIDS without Pascal. Source: RAPIDS Support Notice 34.
 const RAPIDS_WITHOUT_PASCAL: [u32; 2] = [24, 2];
 
-/// What an image needs of a GPU, and the part of it that does.
+/// The needs of an image of its GPU, and the part of the image that has them.
 struct Need {
     least: ComputeCapability,
     by: String,

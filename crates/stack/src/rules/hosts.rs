@@ -654,11 +654,7 @@ pub(crate) fn images_of_checks_are_known(context: &mut Context<'_>) {
     let stack: &Stack = context.stack;
     let on_hosts = stack.is_on_hosts();
     for (path, check) in context.checks().filter(|(_, check)| check.uses_cluster(on_hosts)) {
-        let found = match &check.cluster {
-            Some(name) => stack.dask_cluster.get_key_value(name),
-            None => stack.dask_cluster.iter().next().filter(|_| stack.dask_cluster.len() == 1),
-        };
-        let Some((key, cluster)) = found else { continue };
+        let Some((key, cluster)) = stack.cluster_of_check(check) else { continue };
         if !cluster.manage.is_managed() && check.image.is_none() && cluster.image.is_empty() {
             let address = Address::of("dask_cluster", key);
             let message = format!("{address} is managed elsewhere, and the file does not give its image");

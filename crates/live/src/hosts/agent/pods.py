@@ -310,7 +310,9 @@ class Pods:
             self.store.put("pods", pod)
             return
         command, variables = self.in_environment(pod, environment["status"], command, variables, folders=[folder] if folder else [])
-        self.spawn(pod, command, variables)
+        name = pod["metadata"]["name"]
+        self.store.remove("logs", exit_name(name))
+        self.spawn(pod, ["/bin/sh", "-c", SHELL, "sh", self.store.at("logs", exit_name(name))] + command, variables)
 
     def keep_log(self, pod):
         """Puts the log of a process that ended aside for as long as its Dask cluster is there: the last few, of long ones the end.

@@ -34,9 +34,8 @@ class Status:
         elif not internal.get("error") and is_alive(internal.get("starter")):
             phase, state = "Pending", {"waiting": {"reason": "Starting"}}
         else:
-            # What a check's program came to is told by its log.
-            outcome = self.outcome(live) if is_program(live) else None
-            done = outcome["jobStatus"] == "Successful" if outcome else check and not internal.get("error")
+            outcome = self.outcome(live) if check or is_program(live) else None
+            done = outcome is not None and outcome["jobStatus"] == "Successful"
             phase = "Succeeded" if done else "Failed"
             state = {"terminated": {"reason": "Ended", "message": internal.get("error", "")}}
             if outcome and "exitCode" in outcome:
