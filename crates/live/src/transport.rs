@@ -52,8 +52,11 @@ const AGGREGATED: &str =
 ///
 /// # Errors
 ///
-/// A path that is no URI is an invalid request.
+/// A path that is no URI is an invalid request, as is one with a fragment, which would be cut off.
 pub fn http_request(request: &Request) -> Result<http::Request<Vec<u8>>, ApiError> {
+    if request.path.contains('#') {
+        return Err(request.failed(ErrorClass::Invalid, "the path has a fragment"));
+    }
     let body = request.body.as_ref().map(ToString::to_string).unwrap_or_default();
     let accept = match (request.api, request.path.as_str()) {
         (Api::Kubernetes, "/apis") => AGGREGATED,
@@ -136,6 +139,13 @@ mod tests {
     use hyper::body::Frame;
 
     use super::*;
+
+    /// `http` cuts off a fragment, and with it all that was appended to the path, such as `&dryRun=All`.
+    #[test]
+    fn a_path_with_a_fragment_is_not_sent() {
+        let request = Request::get(Api::Kubernetes, "/api/v1/pods?limit=1#&dryRun=All");
+        assert_eq!(http_request(&request).unwrap_err().class, ErrorClass::Invalid);
+    }
 
     #[tokio::test]
     async fn an_answer_without_an_end_is_read_to_a_bound() {
