@@ -21,7 +21,6 @@ use live::denial::project_of;
 use live::list::list;
 use live::retry::{RetryDecision, RetryPolicy, RetryReason, RetryState};
 use live::{ApiError, ErrorClass, Request, served_kinds};
-use model::address::{FieldPath, Segment};
 use model::diag::Code;
 use model::resource::{Action, Api, Call, Deferred, Identity, JsonText, LABEL_ID, Method};
 use plan::observe::recheck::{Recheck, recheck};
@@ -302,7 +301,7 @@ impl ChangeRun<'_> {
                     })?
                 }
             };
-            put(request.body.get_or_insert_with(|| json!({})), path_in_body, value);
+            path_in_body.put(request.body.get_or_insert_with(|| json!({})), value);
         }
         Ok(request)
     }
@@ -629,26 +628,6 @@ fn is_owned(live: &Value, owner: &model::resource::Owner) -> bool {
     applied || labelled
 }
 
-/// Sets the value at a path, and creates missing objects on the way.
-fn put(tree: &mut Value, place: &FieldPath, value: Value) {
-    let mut at = tree;
-    for segment in place.segments() {
-        at = match segment {
-            Segment::Key(key) => {
-                if !at.is_object() {
-                    *at = json!({});
-                }
-                &mut at[key.as_str()]
-            }
-            Segment::Index(index) => match at.get_mut(*index) {
-                Some(item) => item,
-                None => return,
-            },
-        };
-    }
-    *at = value;
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -705,12 +684,5 @@ mod tests {
             (name.as_str(), path.as_str()),
             ("operation-1", "/v1/projects/p/locations/l/operations/operation-1")
         );
-    }
-
-    #[test]
-    fn holes_are_filled_where_they_are() {
-        let mut body = json!({"kind": "DeleteOptions"});
-        put(&mut body, &FieldPath::keys(["preconditions", "uid"]), json!("u"));
-        assert_eq!(body, json!({"kind": "DeleteOptions", "preconditions": {"uid": "u"}}));
     }
 }

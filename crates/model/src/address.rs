@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 /// The TOML path of a managed resource: `cluster`, `node_pool.a100`, `dask_cluster.rapids`. Further objects of a section add
 /// their kind and name: `gpu_driver/DaemonSet/kube-system/x`.
@@ -111,6 +112,26 @@ impl FieldPath {
         Self(segments)
     }
 
+    /// Sets the value at this path, and creates missing objects on the way. An index that a list does not have sets nothing.
+    pub fn put(&self, tree: &mut Value, value: Value) {
+        let mut at = tree;
+        for segment in &self.0 {
+            at = match segment {
+                Segment::Key(key) => {
+                    if !at.is_object() {
+                        *at = Value::Object(Map::new());
+                    }
+                    &mut at[key.as_str()]
+                }
+                Segment::Index(index) => match at.get_mut(*index) {
+                    Some(item) => item,
+                    None => return,
+                },
+            };
+        }
+        *at = value;
+    }
+
     /// Returns the segments, outermost first.
     pub fn segments(&self) -> &[Segment] {
         &self.0
@@ -138,7 +159,7 @@ impl FieldPath {
     }
 
     /// Returns the value at this path in a JSON tree.
-    pub fn find<'v>(&self, value: &'v serde_json::Value) -> Option<&'v serde_json::Value> {
+    pub fn find<'v>(&self, value: &'v Value) -> Option<&'v Value> {
         self.0.iter().try_fold(value, |value, segment| match segment {
             Segment::Key(key) => value.get(key),
             Segment::Index(index) => value.get(index),
@@ -313,7 +334,26 @@ impl<'de> Deserialize<'de> for FieldPath {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn values_are_put_where_the_path_leads() {
+        let uid = FieldPath::keys(["preconditions", "uid"]);
+        let index = FieldPath::keys(["items"]).index(1);
+        for (path, before, after) in [
+            (&uid, json!({ "kind": "x" }), json!({ "kind": "x", "preconditions": { "uid": "u" } })),
+            (&uid, json!({ "preconditions": "text" }), json!({ "preconditions": { "uid": "u" } })),
+            (&uid, json!(["list"]), json!({ "preconditions": { "uid": "u" } })),
+            (&index, json!({ "items": [1, 2] }), json!({ "items": [1, "u"] })),
+            (&index, json!({ "items": [1] }), json!({ "items": [1] })),
+        ] {
+            let mut tree = before.clone();
+            path.put(&mut tree, json!("u"));
+            assert_eq!(tree, after, "{path} of {before}");
+        }
+    }
 
     #[test]
     fn field_paths_print_and_parse_back() {
