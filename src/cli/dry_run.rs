@@ -11,7 +11,7 @@ use live::shape::ApiPath;
 use live::{ApiError, ErrorClass, LiveApi, Reply, Request};
 use model::address::Address;
 use model::diag::{self, Diagnostic, Severity};
-use model::resource::Api;
+use model::resource::{Action, Api};
 use model::secrets::env_values::EnvValues;
 use model::source::Sources;
 use plan::Plan;
@@ -32,19 +32,20 @@ impl DryRunChoice {
 }
 
 /// Tries a plan's creates and updates on the API server, and notes in the plan what was tried. Returns the findings: errors
-/// first, each in the order of the stack file.
+/// first, each in the order of the stack file. Without values from the environment, objects that need them are not tried.
 pub async fn dry_run(
     api: &dyn LiveApi,
     plan: &mut Plan,
-    (env_values, sources): (&EnvValues, &Sources),
+    (env_values, sources): (Option<&EnvValues>, &Sources),
     choice: DryRunChoice,
     parallelism: usize,
 ) -> Vec<Diagnostic> {
+    plan.dry_run = None;
     let runs = DryRuns::of(plan, env_values).filter(|_| choice == DryRunChoice::Run);
     let Some(runs) = runs else { return Vec::new() };
     let requests = runs.trials().iter().map(request).collect();
     let results = live::dry_run::dry_run(api, requests, parallelism, TIME_LIMIT).await;
-    let versions = versions_instead(api, runs.trials(), &results).await;
+    let versions = versions_instead(api, plan, runs.trials(), &results).await;
     let answers = results.into_iter().zip(runs.trials());
     let answers = answers.map(|(result, trial)| answer(trial, result, &versions)).collect();
     let (result, mut findings) = runs.review(plan, answers);
@@ -84,8 +85,10 @@ fn locate(findings: &mut [Diagnostic], plan: &Plan) {
 type Versions = BTreeMap<String, Vec<String>>;
 
 /// Returns what the API server serves of the groups whose version in the plan it does not know. Nothing is read if it knows all.
+/// Left out are groups in which an operator of the plan may still define the kind.
 async fn versions_instead(
     api: &dyn LiveApi,
+    plan: &Plan,
     trials: &[Trial],
     results: &[Result<Reply, ApiError>],
 ) -> Versions {
@@ -93,12 +96,27 @@ async fn versions_instead(
         .iter()
         .zip(results)
         .filter(|(_, result)| result.as_ref().is_err_and(ApiError::is_unknown_path));
-    let groups: BTreeSet<String> = unknown.filter_map(|(trial, _)| Some(group_version(trial)?.0)).collect();
+    let has_operator = writes_deployment(plan);
+    let groups = unknown.filter_map(|(trial, _)| Some(group_version(trial)?.0));
+    let groups: BTreeSet<String> = groups.filter(|group| !has_operator || is_built_in(group)).collect();
     if groups.is_empty() {
         return Versions::new();
     }
     // Without an answer nothing is known of other versions.
     served_versions(api, &groups).await.unwrap_or_default()
+}
+
+fn writes_deployment(plan: &Plan) -> bool {
+    plan.changes.iter().any(|change| {
+        let object = change.identity.object().filter(|_| change.action != Action::Keep);
+        object.is_some_and(|object| object.gvk.kind == "Deployment")
+    })
+}
+
+/// Returns true for groups in which a CustomResourceDefinition cannot define a kind. Source: apiextensions-apiserver's
+/// `validation.go`: a group "should be a domain with at least one dot".
+fn is_built_in(group: &str) -> bool {
+    !group.contains('.')
 }
 
 fn group_version(trial: &Trial) -> Option<(String, String)> {
@@ -140,7 +158,6 @@ pub fn answer(
         ErrorClass::Unavailable if error.message.contains("failed to create typed patch object") => {
             refused(&error, admission.as_ref())
         }
-        ErrorClass::Other if error.status == Some(413) => refused(&error, admission.as_ref()),
         ErrorClass::Busy => Answer::Unknown("its namespace is being deleted".to_owned()),
         ErrorClass::Throttled => Answer::Unknown("the API server takes no more requests".to_owned()),
         ErrorClass::Unavailable

@@ -83,7 +83,7 @@ fn found(folder: &Path) -> String {
     let (plan, sources) = case.plan(folder);
     let mut plan =
         plan.unwrap_or_else(|problems| panic!("{}", diag::render(&problems, &sources, Look::PLAIN)));
-    let Some(runs) = DryRuns::of(&plan, &env_values) else { return "nothing is tried\n".to_owned() };
+    let Some(runs) = DryRuns::of(&plan, Some(&env_values)) else { return "nothing is tried\n".to_owned() };
     let mut shown = String::new();
     for trial in runs.trials() {
         let version = trial.body["metadata"]["resourceVersion"].as_str();

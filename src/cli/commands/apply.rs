@@ -193,7 +193,7 @@ pub(crate) async fn apply_linked(
     reporter: &mut dyn Reporter,
 ) -> Result<Exit, Failure> {
     let mut plan = session.plan(&link, &options.plan_request(mode)).await?;
-    let context = (session.env_values(), session.sources());
+    let context = (Some(session.env_values()), session.sources());
     let refused = dry_run(&*link.api(), &mut plan, context, options.dry_run(), options.parallelism).await;
     reporter.plan(&plan, &View { sources: Some(session.sources()), next: Next::Nothing });
     reporter.diagnostics(&budget::warnings(&plan), session.sources());
@@ -233,7 +233,8 @@ pub(crate) async fn apply_linked(
     run(plan, link, apply_request, reporter, again).await
 }
 
-/// Applies a saved plan. It is planned again under the lock, and applied only if nothing that it relies on has changed.
+/// Applies a saved plan. It is planned again twice, first and under the lock, and applied only if nothing that it relies on has
+/// changed. No request is sent, not even a dry run, that only the file says.
 async fn apply_saved(
     settings: &Settings,
     file: &Path,
@@ -247,19 +248,22 @@ async fn apply_saved(
     let PlanArgs { parallelism, .. } = *options;
     let (name, again) = (file.display().to_string(), plan_again_help(settings, file));
     let given = read_env_secrets(&plan.desired, settings);
+    let mut now = plan_again(&plan, &link, &given, parallelism).await?;
+    let moved = file::stale_changes(&plan, &now);
+    if !moved.is_empty() {
+        link.close().await?;
+        return Err(stale(&name, &moved, &again));
+    }
     if plan.has_nothing_to_do() {
         // There is nothing to lock for.
-        let moved = file::stale_changes(&plan, &plan_again(&plan, &link, &given, parallelism).await?);
         link.close().await?;
-        if !moved.is_empty() {
-            return Err(stale(&name, &moved, &again));
-        }
         reporter.plan(&plan, &View { sources: None, next: Next::Nothing });
         return Ok(Exit::Done);
     }
     let no_sources = Sources::default();
-    let context = (&given, &no_sources);
-    let refused = dry_run(&*link.api(), &mut plan, context, options.dry_run(), parallelism).await;
+    let context = (Some(&given), &no_sources);
+    let refused = dry_run(&*link.api(), &mut now, context, options.dry_run(), parallelism).await;
+    plan.dry_run = now.dry_run;
     reporter.plan(&plan, &View { sources: None, next: Next::Nothing });
     let mut findings = preflight(&*link.api(), &plan, options.preflight(), parallelism).await;
     findings.extend(refused);
@@ -377,6 +381,17 @@ pub(crate) struct ApplyRequest {
     pub dry_run: DryRunChoice,
 }
 
+/// Refuses a plan made under the lock that differs from the approved one, unless it needs no further approval.
+fn check_approved(now: &Plan, moved: &[String], if_changed: IfPlanChanged) -> Result<(), Failure> {
+    match if_changed {
+        IfPlanChanged::Fail { plan, again } => Err(stale(&plan, moved, &again)),
+        IfPlanChanged::Show if !now.missing_approvals(&[]).is_empty() => {
+            Err(stale("the plan", moved, "plan and apply again"))
+        }
+        IfPlanChanged::Show => Ok(()),
+    }
+}
+
 /// Applies an approved plan: takes the lock and plans again first.
 pub(crate) async fn run(
     plan: Plan,
@@ -393,8 +408,22 @@ pub(crate) async fn run(
     );
     let locking = LockOptions { holder, liveness, force, now, clock: lock_holder::since_boot };
     let lock = Arc::new(Lock::new(link.api(), &plan.owner, locking));
-    let begun = apply::acquire(&plan, &*link.api(), &lock, &stops.count, again(&link, &plan)).await;
-    let mut now = match begun {
+    let under_lock = async {
+        let mut now = again(&link, &plan).await?;
+        let moved = file::stale_changes(&plan, &now);
+        if moved.is_empty() {
+            return Ok(now);
+        }
+        check_approved(&now, &moved, if_changed)?;
+        let no_sources = Sources::default();
+        let context = (Some(&given), &no_sources);
+        let findings = dry_run(&*link.api(), &mut now, context, choice, parallelism).await;
+        let refused = report_findings(findings, reporter, &no_sources);
+        reporter.plan(&now, &View { sources: None, next: Next::Nothing });
+        refused.map(|()| now)
+    };
+    let begun = apply::acquire(&plan, &*link.api(), &lock, &stops.count, under_lock).await;
+    let now = match begun {
         Ok(now) => now,
         Err(AcquireError::Interrupted) => {
             let what =
@@ -404,32 +433,16 @@ pub(crate) async fn run(
             return Ok(Exit::of_signal(stops.first()));
         }
         Err(AcquireError::Lock(why)) => return Err(lock_failure(why).into()),
-        Err(AcquireError::Failed(failure)) => return Err(failure),
-    };
-    let moved = file::stale_changes(&plan, &now);
-    drop(plan);
-    if !moved.is_empty() {
-        let mut refused = None;
-        let stale = match if_changed {
-            IfPlanChanged::Fail { plan, again } => Some(stale(&plan, &moved, &again)),
-            IfPlanChanged::Show if !now.missing_approvals(&[]).is_empty() => {
-                Some(stale("the plan", &moved, "plan and apply again"))
-            }
-            IfPlanChanged::Show => {
-                let no_sources = Sources::default();
-                let context = (&given, &no_sources);
-                let findings = dry_run(&*link.api(), &mut now, context, choice, parallelism).await;
-                refused = report_findings(findings, reporter, &no_sources).err();
-                reporter.plan(&now, &View { sources: None, next: Next::Nothing });
-                None
-            }
-        };
-        let failure = stale.or(refused);
-        if failure.is_some() || now.has_nothing_to_do() {
-            apply::release(&lock, &stops.count).await;
+        Err(AcquireError::Failed(failure)) => {
             link.close().await?;
-            return failure.map_or(Ok(Exit::Done), Err);
+            return Err(failure);
         }
+    };
+    drop(plan);
+    if now.has_nothing_to_do() {
+        apply::release(&lock, &stops.count).await;
+        link.close().await?;
+        return Ok(Exit::Done);
     }
     let options = ApplyOptions {
         parallelism,

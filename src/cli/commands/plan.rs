@@ -29,7 +29,8 @@ pub const EXAMPLES: &str = "Examples:\n  \
     dask-infra plan --refresh-only         what changed outside this stack since the last apply\n  \
     dask-infra plan --detailed-exitcode    0 nothing to do, 2 changes, 1 error\n\
     \n\
-    Changes nothing; writes only the file of --out.";
+    Changes nothing; writes only the file of --out. Tries creates and updates on the API server as dry runs: these need \
+    permission to write, call admission webhooks and appear in audit logs. --skip-dry-run leaves them out.";
 
 /// Options of every command that makes a plan.
 #[derive(clap::Args, Clone, Debug)]
@@ -247,7 +248,8 @@ async fn plan_live(
     let link = session.connect(settings)?;
     let mut plan = session.plan(&link, request).await?;
     let mut findings = preflight(&*link.api(), &plan, options.preflight(), request.parallelism).await;
-    let context = (session.env_values(), session.sources());
+    // Nobody has read the plan yet, and admission webhooks read what is sent.
+    let context = (None, session.sources());
     findings.extend(dry_run(&*link.api(), &mut plan, context, options.dry_run(), request.parallelism).await);
     findings.extend(running_apply(&*link.api(), &plan).await);
     link.close().await?;

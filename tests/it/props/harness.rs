@@ -562,7 +562,7 @@ impl Harness {
         let before = self.everything();
         let api = self.api(stack.lowered.target.gke.clone());
         let (mut plan, values) = (plan.clone(), EnvValues::default());
-        let context = (&values, &stack.sources);
+        let context = (Some(&values), &stack.sources);
         let found = dry_run(&*api, &mut plan, context, DryRunChoice::Run, PARALLEL).await;
         assert!(before == self.everything(), "a dry run has changed something");
         let errors = found.iter().filter(|finding| finding.severity == Severity::Error);

@@ -4,7 +4,10 @@
 use std::sync::Arc;
 
 use dask_infra::cli::plan_file;
-use model::resource::{Api, Call, Method, Step};
+use model::address::FieldPath;
+use model::resource::{Api, Call, Deferred, Method, Resource, Step};
+use model::secrets::env_values::EnvValues;
+use plan::review::dry_run::DryRuns;
 use plan::{Action, Mode, Plan};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -79,6 +82,26 @@ const TAMPERS: &[Tamper] = &[
         let Some(Step::Call(call)) = update(plan).first_mut() else { panic!("no call") };
         call.path = call.path.replace("configmaps/a", "configmaps/b");
     }),
+    ("a path that cuts off `dryRun=All`", |plan| {
+        let Some(Step::Call(call)) = update(plan).first_mut() else { panic!("no call") };
+        let mut body = call.body.as_ref().unwrap().value();
+        body["data"] = json!({ "k": "smuggled" });
+        body["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+        call.body = Some(body.into());
+        let path = call.path.split_once("&fieldValidation").unwrap().0;
+        call.path = format!("{path}&force=true#");
+    }),
+    ("a value of the environment that the stack does not ask for", |plan| {
+        let Some(Step::Call(call)) = update(plan).first_mut() else { panic!("no call") };
+        let deferred = Deferred::Environment { variable: "PATH".to_owned(), digest: String::new() };
+        // The path leads through a text.
+        call.deferred.push((FieldPath::keys(["kind", "x"]), deferred));
+        let wanted = plan.desired.iter().find(|resource| resource.body["kind"] == "ConfigMap").unwrap();
+        let text = serde_json::to_string(wanted).unwrap().replace("ConfigMap", "Secret");
+        let mut secret: Resource = serde_json::from_str(&text).unwrap();
+        secret.body["data"] = json!({ "k": "env:PATH" });
+        plan.desired = plan.desired.iter().cloned().chain([secret]).collect();
+    }),
     ("another address", |plan| {
         let update = plan.changes.iter_mut().find(|change| change.action == Action::Update).unwrap();
         update.address = model::address::Address::new("manifest.harmless");
@@ -105,6 +128,7 @@ fn what_only_the_file_of_a_plan_says_is_never_done() {
     let (served, user) = applied_stack();
     write(&user, "m.yaml", &config("second"));
     user.run(&["plan", "--out", "good"]).expect(0);
+    let version = served.get(OURS)["metadata"]["resourceVersion"].clone();
     for (what, tamper) in TAMPERS {
         let mut plan = plan_file::load(&user.path().join("good")).unwrap();
         tamper(&mut plan);
@@ -113,6 +137,7 @@ fn what_only_the_file_of_a_plan_says_is_never_done() {
         assert_eq!(code, 4, "{what}: {err}");
         assert_eq!(served.code(THEIRS), 200, "{what}");
         assert_eq!(served.get(OURS)["data"], json!({ "k": "first" }), "{what}");
+        assert_eq!(served.get(OURS)["metadata"]["resourceVersion"], version, "{what}");
     }
     user.run(&["apply", "good"]).expect(0).says("1 changed");
     assert_eq!(served.get(OURS)["data"], json!({ "k": "second" }));
@@ -135,6 +160,18 @@ fn what_moves_by_itself_makes_no_plan_stale() {
     served.merge(OURS, &json!({ "data": { "k": "by another hand" } }));
     user.run(&["apply", "plan"]).expect(4).says("by another hand");
     assert_eq!(served.get(OURS)["data"]["k"], "by another hand");
+}
+
+/// The dry run of what only the file says would end as a refusal, with exit code 1.
+#[test]
+fn a_plan_whose_object_was_edited_since_is_stale_before_it_is_tried() {
+    let (served, user) = applied_stack();
+    write(&user, "m.yaml", &config("second"));
+    user.run(&["plan", "--out", "plan"]).expect(0);
+    let path = format!("{OURS}?fieldManager=kubectl-edit");
+    assert_eq!(served.merge(&path, &json!({ "data": { "k": "by hand" } })).0, 200);
+    user.run(&["apply", "plan"]).expect(4).says("plan is stale").says("by hand");
+    assert_eq!(served.get(OURS)["data"]["k"], "by hand");
 }
 
 #[test]
@@ -309,6 +346,7 @@ fn any_plan_file_is_read_or_refused_and_never_a_panic() {
             let Ok(plan) = serde_json::from_value::<Plan>(value) else { continue };
             plan_file::save(&path, &plan).map_err(|problem| problem.message)?;
             let Ok(plan) = plan_file::load(&path) else { continue };
+            DryRuns::of(&plan, Some(&EnvValues::default()));
             for world in &worlds {
                 let now = plan::plan(plan::file::replan_inputs(&plan, world, &sources));
                 now.map(|now| plan::file::stale_changes(&plan, &now)).ok();

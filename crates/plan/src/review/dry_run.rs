@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{Action, Change, Mode, Plan};
+use kinds::dask::check;
 use model::address::{Address, FieldPath, Segment};
 use model::diag::{Code, Diagnostic};
 use model::resource::{
@@ -47,6 +48,7 @@ impl DryRun {
 pub struct Trial {
     /// The index of its change.
     change: usize,
+    namespace: Option<String>,
     pub method: Method,
     /// The path with its query.
     pub path: String,
@@ -58,7 +60,7 @@ pub struct Trial {
 impl Trial {
     /// Returns a dry run without a body, of the first change of a plan.
     pub fn of_request(method: Method, path: String) -> Self {
-        Self { change: 0, method, path, body: Value::Null, replaces: false }
+        Self { change: 0, namespace: None, method, path, body: Value::Null, replaces: false }
     }
 }
 
@@ -86,6 +88,28 @@ pub struct Refusal {
     pub help: Option<String>,
 }
 
+impl Refusal {
+    /// Returns true if an object decides about objects of a namespace and may be the cause. Rules of a kind do not depend on
+    /// others.
+    fn is_decided_by(&self, object: &ObjectId, namespace: Option<&str>) -> bool {
+        let beside = namespace.is_some() && object.namespace.as_deref() == namespace;
+        match (object.gvk.kind.as_str(), &self.by) {
+            (kind, RefusedBy::Quota(quota)) => kind == "ResourceQuota" && object.name == *quota && beside,
+            // Its labels select policies, webhooks and the level of pod security.
+            ("Namespace", _) => self.is_by_admission() && namespace == Some(&object.name),
+            ("LimitRange", _) => self.is_by_admission() && beside,
+            (kind, RefusedBy::Policy) => kind.starts_with("ValidatingAdmissionPolicy"),
+            (kind, RefusedBy::Webhook) => is_webhook_configuration(kind),
+            (_, RefusedBy::Rules) => false,
+        }
+    }
+
+    /// Returns true if admission refused. Source: `NewForbidden` of apimachinery; the validation of a kind says `is invalid`.
+    fn is_by_admission(&self) -> bool {
+        self.by != RefusedBy::Rules || self.message.contains(" is forbidden: ")
+    }
+}
+
 /// The part of the API server that refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RefusedBy {
@@ -108,18 +132,20 @@ pub struct DryRuns {
 }
 
 impl DryRuns {
-    /// Returns the dry runs of a plan; `None` if it creates and updates no Kubernetes object, or has no API server.
-    pub fn of(plan: &Plan, env_values: &EnvValues) -> Option<Self> {
+    /// Returns the dry runs of a plan; `None` if it creates and updates no Kubernetes object, or has no API server. Without values
+    /// from the environment, objects that need them are not tried.
+    pub fn of(plan: &Plan, env_values: Option<&EnvValues>) -> Option<Self> {
         if plan.offline || plan.mode != Mode::Apply || plan.target.is_on_hosts() {
             return None;
         }
         let arrivals = Arrivals::of(plan);
+        let desired = by_identity(&plan.desired);
         let manager = format!("fieldManager={}&", encoded(&plan.owner.field_manager()));
         let mut found = Self::default();
         for (index, change) in plan.changes.iter().enumerate() {
-            let Some(object) = change.identity.object().filter(|_| is_written(change)) else { continue };
-            let Some(write) = Write::of(change, object, &manager) else { continue };
-            let trial = match arrivals.reason(object) {
+            let Some(object) = written_object(change, &desired) else { continue };
+            let Some(write) = Write::of(change, &object, &manager) else { continue };
+            let trial = match arrivals.reason(&object) {
                 Some(reason) => Err(reason),
                 None => write.trial(index, object, env_values),
             };
@@ -159,6 +185,17 @@ impl DryRuns {
 
 fn is_written(change: &Change) -> bool {
     matches!(change.action, Action::Create | Action::Update | Action::Replace)
+}
+
+/// Returns the object that a change creates or updates: of a check that runs, its pod.
+fn written_object(change: &Change, desired: &ByIdentity<'_>) -> Option<ObjectId> {
+    match &change.identity {
+        Identity::Object(object) => Some(object.clone()).filter(|_| is_written(change)),
+        Identity::Check(_) if change.action == Action::Run => {
+            desired.get(&change.identity).map(|check| check::pod(&check.body))
+        }
+        Identity::Check(_) | Identity::Cluster(_) | Identity::NodePool { .. } => None,
+    }
 }
 
 /// Groups what is untried by reason: the most frequent first, then in the order of the plan.
@@ -287,46 +324,42 @@ impl<'p> Write<'p> {
 
     /// Returns the dry run. For an object whose predecessor is still there it is a create: the API server looks last whether the
     /// name is taken.
-    fn trial(&self, change: usize, object: &ObjectId, env_values: &EnvValues) -> Result<Trial, String> {
+    fn trial(
+        &self,
+        change: usize,
+        object: ObjectId,
+        env_values: Option<&EnvValues>,
+    ) -> Result<Trial, String> {
         let Self { call, replaces, follows } = *self;
         let forced = call.path.contains("&force=true");
         if follows && !forced {
             return Err("another request for the same object comes first".to_owned());
         }
         let mut body = filled(call, env_values)?;
+        let ObjectId { gvk, namespace, name: _ } = object;
         if !replaces {
             let path = format!("{}&dryRun=All", call.path);
-            return Ok(Trial { change, method: Method::Patch, path, body, replaces });
+            return Ok(Trial { change, namespace, method: Method::Patch, path, body, replaces });
         }
-        if let Some(metadata) = body["metadata"].as_object_mut() {
+        if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.retain(|field, _| !matches!(field.as_str(), "resourceVersion" | "uid"));
         }
         let query = call.path.split_once('?').map_or("", |(_, query)| query).replace("&force=true", "");
-        let collection = object.gvk.collection(object.namespace.as_deref());
-        let path = format!("{collection}?{query}&dryRun=All");
-        Ok(Trial { change, method: Method::Post, path, body, replaces })
+        let path = format!("{}?{query}&dryRun=All", gvk.collection(namespace.as_deref()));
+        Ok(Trial { change, namespace, method: Method::Post, path, body, replaces })
     }
 }
 
 /// Returns the body of a call, with values from the environment.
-fn filled(call: &Call, env_values: &EnvValues) -> Result<Value, String> {
+fn filled(call: &Call, env_values: Option<&EnvValues>) -> Result<Value, String> {
     let mut body = call.body.as_ref().map(JsonText::value).unwrap_or_default();
     for (place, deferred) in &call.deferred {
         let Deferred::Environment { variable, .. } = deferred else { continue };
+        let env_values = env_values.ok_or("only an apply sends values from the environment")?;
         let missing = || format!("the environment variable {variable} is not set");
-        let value = env_values.encoded(variable).ok_or_else(missing)?;
-        put(&mut body, place, value);
+        place.put(&mut body, env_values.encoded(variable).ok_or_else(missing)?);
     }
     Ok(body)
-}
-
-fn put(tree: &mut Value, place: &FieldPath, value: Value) {
-    let mut at = tree;
-    for segment in place.segments() {
-        let Segment::Key(key) = segment else { return };
-        at = &mut at[key.as_str()];
-    }
-    *at = value;
 }
 
 /// Warnings of the API server, each with the changes that it is about.
@@ -378,7 +411,8 @@ impl Review<'_> {
         let change = &self.plan.changes[trial.change];
         match answer {
             Answer::Accepted { warnings } => Verdict::Tried(warnings),
-            Answer::Exists if trial.replaces => Verdict::Tried(Vec::new()),
+            // A check goes on with the pod that an interrupted apply left.
+            Answer::Exists if trial.replaces || change.action == Action::Run => Verdict::Tried(Vec::new()),
             Answer::Exists => Verdict::Untried("it has changed since it was read".to_owned()),
             Answer::Unknown(reason) => Verdict::Untried(reason),
             Answer::Refused(refusal) => match self.excuse(change, trial, &refusal) {
@@ -394,19 +428,10 @@ impl Review<'_> {
 
     /// Returns why a refusal may not hold when the plan is applied: the plan changes its cause.
     fn excuse(&self, change: &Change, trial: &Trial, refusal: &Refusal) -> Option<String> {
-        let namespace = change.identity.object()?.namespace.as_deref();
-        let decides = |other: &Change| match (&refusal.by, other.identity.object()) {
-            (RefusedBy::Quota(quota), Some(object)) => {
-                object.gvk.kind == "ResourceQuota"
-                    && object.name == *quota
-                    && object.namespace.as_deref() == namespace
-            }
-            (RefusedBy::Policy, Some(object)) => object.gvk.kind.starts_with("ValidatingAdmissionPolicy"),
-            (RefusedBy::Webhook, Some(object)) => is_webhook_configuration(&object.gvk.kind),
-            (_, Some(_) | None) => false,
-        };
+        let namespace = trial.namespace.as_deref();
         let mut others = self.plan.changes.iter().filter(|other| other.action != Action::Keep);
-        if let Some(other) = others.clone().find(|other| decides(other)) {
+        let decides = |object: &ObjectId| refusal.is_decided_by(object, namespace);
+        if let Some(other) = others.clone().find(|other| other.identity.object().is_some_and(decides)) {
             return Some(format!("the plan changes {}, which refuses it now", other.identity));
         }
         let message = about(&refusal.message);
@@ -542,6 +567,58 @@ mod tests {
         assert_eq!(words(rest).filter(|word| *word == "app").count(), 2);
         assert!(!words(rest).any(|word| word == "x"));
         assert_eq!(about("no"), "no");
+    }
+
+    #[test]
+    fn a_refusal_is_excused_by_what_decides_about_the_namespace() {
+        let of = |group: &str, kind: &str, namespace: Option<&str>, name: &str| ObjectId {
+            gvk: gvk(group, "v1", kind, ""),
+            namespace: namespace.map(str::to_owned),
+            name: name.to_owned(),
+        };
+        let refusal = |message: &str, by: RefusedBy| Refusal {
+            message: message.to_owned(),
+            causes: Vec::new(),
+            by,
+            help: None,
+        };
+        let pod_security = refusal(
+            r#"pods "x" is forbidden: violates PodSecurity "restricted:latest": privileged"#,
+            RefusedBy::Rules,
+        );
+        let limit = refusal(
+            r#"persistentvolumeclaims "x" is forbidden: maximum storage usage per PersistentVolumeClaim is 1Gi, but request is 2Gi"#,
+            RefusedBy::Rules,
+        );
+        let immutable = refusal(r#"Pod "x" is invalid: spec: Forbidden: immutable"#, RefusedBy::Rules);
+        let quota = refusal("exceeded quota: small", RefusedBy::Quota("small".to_owned()));
+        let webhook = refusal("admission webhook \"w\" denied the request: no", RefusedBy::Webhook);
+        let policy = refusal("denied request: no", RefusedBy::Policy);
+        let namespace = of("", "Namespace", None, "team");
+        let limits = of("", "LimitRange", Some("team"), "limits");
+        let small = of("", "ResourceQuota", Some("team"), "small");
+        let hook = of("admissionregistration.k8s.io", "ValidatingWebhookConfiguration", None, "hook");
+        for (refusal, object, expected) in [
+            (&pod_security, &namespace, true),
+            (&pod_security, &of("", "Namespace", None, "other"), false),
+            (&webhook, &namespace, true),
+            (&policy, &namespace, true),
+            (&immutable, &namespace, false),
+            (&limit, &limits, true),
+            (&limit, &of("", "LimitRange", Some("other"), "limits"), false),
+            (&immutable, &limits, false),
+            (&quota, &small, true),
+            (&quota, &namespace, false),
+            (&quota, &of("", "ResourceQuota", Some("team"), "large"), false),
+            (&quota, &of("", "ResourceQuota", Some("other"), "small"), false),
+            (&webhook, &hook, true),
+            (&policy, &hook, false),
+            (&limit, &of("", "ConfigMap", Some("team"), "limits"), false),
+        ] {
+            let message = &refusal.message;
+            assert_eq!(refusal.is_decided_by(object, Some("team")), expected, "{object}: {message}");
+        }
+        assert!(!pod_security.is_decided_by(&namespace, None));
     }
 
     #[test]
