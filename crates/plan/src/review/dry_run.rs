@@ -97,7 +97,7 @@ impl Refusal {
             (kind, RefusedBy::Quota(quota)) => kind == "ResourceQuota" && object.name == *quota && beside,
             // Its labels select policies, webhooks and the level of pod security.
             ("Namespace", _) => self.is_by_admission() && namespace == Some(&object.name),
-            ("LimitRange", _) => self.is_by_admission() && beside,
+            ("LimitRange", RefusedBy::Rules) => self.is_by_admission() && beside,
             (kind, RefusedBy::Policy) => kind.starts_with("ValidatingAdmissionPolicy"),
             (kind, RefusedBy::Webhook) => is_webhook_configuration(kind),
             (_, RefusedBy::Rules) => false,
@@ -607,6 +607,8 @@ mod tests {
             (&limit, &limits, true),
             (&limit, &of("", "LimitRange", Some("other"), "limits"), false),
             (&immutable, &limits, false),
+            (&policy, &limits, false),
+            (&webhook, &limits, false),
             (&quota, &small, true),
             (&quota, &namespace, false),
             (&quota, &of("", "ResourceQuota", Some("team"), "large"), false),
