@@ -47,7 +47,7 @@ pub async fn dry_run(
     let results = live::dry_run::dry_run(api, requests, parallelism, TIME_LIMIT).await;
     let versions = versions_instead(api, plan, runs.trials(), &results).await;
     let answers = results.into_iter().zip(runs.trials());
-    let answers = answers.map(|(result, trial)| answer(trial, result, &versions)).collect();
+    let answers = answers.map(|(result, trial)| answer(&trial.path, result, &versions)).collect();
     let (result, mut findings) = runs.review(plan, answers);
     plan.dry_run = Some(result);
     if sources.names().next().is_none() {
@@ -82,7 +82,7 @@ fn locate(findings: &mut [Diagnostic], plan: &Plan) {
 }
 
 /// The versions that the API server serves of groups, by group.
-type Versions = BTreeMap<String, Vec<String>>;
+pub type Versions = BTreeMap<String, Vec<String>>;
 
 /// Returns what the API server serves of the groups whose version in the plan it does not know. Nothing is read if it knows all.
 /// Left out are groups in which an operator of the plan may still define the kind.
@@ -97,7 +97,7 @@ async fn versions_instead(
         .zip(results)
         .filter(|(_, result)| result.as_ref().is_err_and(ApiError::is_unknown_path));
     let has_operator = writes_deployment(plan);
-    let groups = unknown.filter_map(|(trial, _)| Some(group_version(trial)?.0));
+    let groups = unknown.filter_map(|(trial, _)| Some(group_version(&trial.path)?.0));
     let groups: BTreeSet<String> = groups.filter(|group| !has_operator || is_built_in(group)).collect();
     if groups.is_empty() {
         return Versions::new();
@@ -119,24 +119,20 @@ fn is_built_in(group: &str) -> bool {
     !group.contains('.')
 }
 
-fn group_version(trial: &Trial) -> Option<(String, String)> {
-    let path = ApiPath::parse(&trial.path)?;
+fn group_version(path: &str) -> Option<(String, String)> {
+    let path = ApiPath::parse(path)?;
     let (group, version) = path.api_version.split_once('/')?;
     Some((group.to_owned(), version.to_owned()))
 }
 
 /// Returns what the result of a dry run means. A refusal is one that the apply would meet, too; what an apply need not meet, and
 /// what is not about the object, leaves it untried.
-pub fn answer(
-    trial: &Trial,
-    result: Result<Reply, ApiError>,
-    versions: &BTreeMap<String, Vec<String>>,
-) -> Answer {
+pub fn answer(path: &str, result: Result<Reply, ApiError>, versions: &Versions) -> Answer {
     let error = match result {
         Ok(Reply { value: _, warnings }) => return Answer::Accepted { warnings },
         Err(error) => error,
     };
-    if let Some(webhook) = without_dry_run(&error.message) {
+    if let Some(webhook) = admission::without_dry_run(&error.message) {
         return Answer::Unknown(format!("admission webhook {webhook} does not support dry runs"));
     }
     let admission = Admission::from_message(&error.message);
@@ -144,7 +140,7 @@ pub fn answer(
         return Answer::Unknown(format!("admission webhook {webhook} does not answer"));
     }
     match error.class {
-        ErrorClass::NotFound if error.is_unknown_path() => unserved(trial, versions),
+        ErrorClass::NotFound if error.is_unknown_path() => unserved(path, versions),
         ErrorClass::AlreadyExists => Answer::Exists,
         ErrorClass::Conflict if error.conflicts().is_empty() => Answer::Exists,
         ErrorClass::Denied => match missing_permission(&error.message) {
@@ -169,13 +165,6 @@ pub fn answer(
         | ErrorClass::TooLarge
         | ErrorClass::Other => Answer::Unknown(format!("the API server did not answer: {}", error.message)),
     }
-}
-
-/// Returns the webhook that has side effects and so cannot be called for a dry run. Source: `NewDryRunUnsupportedErr` in
-/// apiserver's `admission/plugin/webhook/errors`.
-fn without_dry_run(message: &str) -> Option<&str> {
-    let (before, _) = message.split_once("\" does not support dry run")?;
-    before.split_once("admission webhook \"").map(|(_, webhook)| webhook)
 }
 
 /// Returns the permission that the credentials lack: `patch daskclusters`. Source: `forbiddenMessage` in apiserver's
@@ -205,19 +194,17 @@ fn quota_name(message: &str) -> String {
 }
 
 fn causes(error: &ApiError) -> Vec<(String, String)> {
-    let causes =
-        error.body.as_ref().and_then(|body| body.pointer("/details/causes")).and_then(Value::as_array);
     let cause = |cause: &Value| {
         let message = cause["message"].as_str().filter(|message| !message.is_empty())?;
         Some((cause["field"].as_str().unwrap_or_default().to_owned(), message.to_owned()))
     };
-    causes.into_iter().flatten().filter_map(cause).collect()
+    error.causes().filter_map(cause).collect()
 }
 
 /// Returns the answer about a kind at a path that is not served: a refusal if the API server serves its group in other versions.
 /// Otherwise something in the plan, such as an operator, may still define it.
-fn unserved(trial: &Trial, versions: &Versions) -> Answer {
-    let Some((group, version)) = group_version(trial) else {
+fn unserved(path: &str, versions: &Versions) -> Answer {
+    let Some((group, version)) = group_version(path) else {
         return Answer::Unknown("its kind is not served".to_owned());
     };
     let api_version = format!("{group}/{version}");
@@ -255,10 +242,10 @@ mod tests {
             warnings: Vec::new(),
             body: body.to_string().into_bytes(),
         };
-        let trial = Trial::of_request(request.method, request.path.clone());
         let versions = BTreeMap::from([("policy".to_owned(), vec!["v1".to_owned()])]);
+        let path = request.path.clone();
         let result = request.read(answer).map(|value| Reply { value, warnings: Vec::new() });
-        super::answer(&trial, result, &versions)
+        super::answer(&path, result, &versions)
     }
 
     /// The messages are those of kube-apiserver 1.36.

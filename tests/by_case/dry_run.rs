@@ -70,7 +70,7 @@ impl Server {
         };
         let said = self.answers.iter().find(is_meant);
         let quiet = || Ok(Reply { value: Value::Null, warnings: Vec::new() });
-        answer(trial, said.map_or_else(quiet, |said| said.result(&request)), &self.served)
+        answer(&trial.path, said.map_or_else(quiet, |said| said.result(&request)), &self.served)
     }
 }
 
@@ -92,7 +92,7 @@ fn found(folder: &Path) -> String {
     }
     let answers = runs.trials().iter().map(|trial| server.answer(trial)).collect();
     let (result, mut findings) = runs.review(&plan, answers);
-    let changed = result.tried + result.untried_objects();
+    let changed = result.tried + result.untried.iter().map(|untried| untried.objects.len()).sum::<usize>();
     shown.push_str(&format!("\n{} of {changed} objects were tried\n", result.tried));
     plan.dry_run = Some(result);
     shown.push_str(&text(&plan).map(|line| format!("{line}\n")).unwrap_or_default());

@@ -61,6 +61,12 @@ impl Admission {
     }
 }
 
+/// Returns the webhook that refuses dry runs because it has side effects. Source: `NewDryRunUnsupportedErr` of the first source.
+pub fn without_dry_run(message: &str) -> Option<String> {
+    let (webhook, rest) = quoted(after(message, "admission webhook ")?, '"')?;
+    rest.starts_with(" does not support dry run").then_some(webhook)
+}
+
 fn after<'a>(text: &'a str, words: &str) -> Option<&'a str> {
     text.split_once(words).map(|(_, rest)| rest)
 }

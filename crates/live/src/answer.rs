@@ -231,8 +231,7 @@ impl Refusal<'_> {
     }
 
     fn has_cause(&self, reason: &str) -> bool {
-        let causes = self.body.and_then(|body| body.pointer("/details/causes")).and_then(Value::as_array);
-        causes.is_some_and(|causes| causes.iter().any(|cause| cause["reason"] == reason))
+        causes(self.body).any(|cause| cause["reason"] == reason)
     }
 
     /// Returns the error class from the HTTP status alone.
@@ -303,12 +302,15 @@ impl ApiError {
         matches!(Admission::from_message(&self.message), Some(Admission::Unanswered { .. }))
     }
 
+    /// Returns the causes in a Status of Kubernetes: each has a `reason`, a `field` and a `message`.
+    pub fn causes(&self) -> impl Iterator<Item = &Value> {
+        causes(self.body.as_ref())
+    }
+
     /// Returns the field managers that own fields of a refused server-side apply, each once, with the fields.
     pub fn conflicts(&self) -> Vec<(String, Vec<String>)> {
-        let causes =
-            self.body.as_ref().and_then(|body| body.pointer("/details/causes")).and_then(Value::as_array);
         let mut managers = std::collections::BTreeMap::<String, Vec<String>>::new();
-        for cause in causes.into_iter().flatten() {
+        for cause in self.causes() {
             if cause["reason"] != "FieldManagerConflict" {
                 continue;
             }
@@ -319,6 +321,10 @@ impl ApiError {
         }
         managers.into_iter().collect()
     }
+}
+
+fn causes(body: Option<&Value>) -> impl Iterator<Item = &Value> {
+    body.and_then(|body| body.pointer("/details/causes")).and_then(Value::as_array).into_iter().flatten()
 }
 
 #[cfg(test)]

@@ -34,12 +34,7 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
     let driver = stack.gpu_driver.as_ref().filter(|driver| driver.manage.is_managed());
     resources.extend(driver.and_then(|section| kinds::gke::gpu_driver::lower(section, &scope)));
     resources.extend(stack.check.iter().map(|(key, section)| {
-        kinds::dask::check::lower(
-            key,
-            section,
-            stack.cluster_of_check(section).map(|(_, cluster)| cluster),
-            &scope,
-        )
+        kinds::dask::check::lower(key, section, stack.cluster_of_check(section), &scope)
     }));
     let made = kinds::kubernetes::manifest::lower(&stack.bundles(), &scope);
     let (operator, others) = of_section(kinds::scope::DASK_OPERATOR, made);
@@ -264,9 +259,8 @@ fn visited_from(stack: &Stack, key: &str, section: &DaskCluster) -> BTreeSet<Str
     let is = |named: &Option<String>| named.as_deref() == Some(key);
     let notebooks = stack.notebook.values().filter(|notebook| is(&notebook.like));
     let notebooks = notebooks.map(|notebook| notebook.namespace().to_owned());
-    // A check that names none is of the only one.
-    let only = stack.dask_cluster.len() == 1;
-    let checks = stack.check.values().filter(|check| is(&check.cluster) || only && check.cluster.is_none());
+    let checks = stack.check.values();
+    let checks = checks.filter(|check| stack.cluster_of_check(check).is_some_and(|(of, _)| of == key));
     let checks = checks.map(|check| check.namespace.clone().unwrap_or_else(|| "default".to_owned()));
     notebooks.chain(checks).filter(|namespace| namespace != section.namespace()).collect()
 }

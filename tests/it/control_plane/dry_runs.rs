@@ -22,7 +22,7 @@ kubeconfig = "KUBECONFIG"
 file = "all.yaml"
 "#;
 
-/// What is there before.
+/// The objects before the plan.
 const FIRST: &str = "\
 apiVersion: scheduling.k8s.io/v1
 kind: PriorityClass
@@ -39,7 +39,7 @@ data:
   a: one
 ";
 
-/// What the server refuses for five reasons, warns about, and accepts.
+/// Objects that the server refuses for five reasons, warns about, and accepts.
 const SECOND: &str = "\
 apiVersion: scheduling.k8s.io/v1
 kind: PriorityClass

@@ -1,4 +1,4 @@
-//! Upkeep of a host: workers of a job, logs of ended processes, clusters of others, values of variables.
+//! Upkeep of a host: workers of a job, logs of ended processes, clusters of other users, values of variables.
 //! The agent by itself, and the program with stand-ins for ssh, with a stand-in for Dask.
 
 use std::fs;

@@ -313,7 +313,7 @@ fn a_controller_that_does_not_answer_is_unreadable() {
     login.nothing_to_do();
     // A node that is drained takes no more jobs, and the one that it has goes on.
     let mut node = String::new();
-    wait_until("the node of the job is told", || {
+    wait_until("squeue names the node of the job", || {
         login.cluster.says("squeue", &["-h", "-t", "RUNNING", "-o", "%N"]).trim().clone_into(&mut node);
         !node.is_empty()
     });

@@ -349,7 +349,9 @@ fn workers_of_hosts_install_packages_or_say_where_pip_failed() {
     lab.user.edit("pip_install = [\"more-itertools\"]", "pip_install = []");
     let applying = RunningCommand::of(lab.command(&["apply", "--auto-approve"]));
     let note = notes_folder(&lab.state(0)).join("plugins/work");
-    wait_until("the scheduler is told", || !fs::read_to_string(&note).unwrap().contains("\"packages\": [\n"));
+    wait_until("the note of the scheduler has no packages", || {
+        !fs::read_to_string(&note).unwrap().contains("\"packages\": [\n")
+    });
     fs::remove_file(held).unwrap();
     assert_eq!(applying.end(), Some(0));
     assert_eq!(workers(), all("none"));

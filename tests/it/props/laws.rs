@@ -37,7 +37,7 @@ pub async fn all(player: &mut Player, step: &Step, done: &StepResult) -> Result<
 /// **Dry runs match the apply.** A dry run refuses nothing that the apply of the plan then does.
 ///
 /// # Errors
-/// What was refused.
+/// The refusal.
 pub fn dry_runs_match_apply(done: &StepResult) -> Result<(), String> {
     match done.refused_dry_runs.first().filter(|_| done.is_whole()) {
         Some(refused) => Err(format!("dry runs match the apply: {refused}, and the apply did it")),
@@ -123,8 +123,8 @@ fn is_bookkeeping(thing: &Thing) -> bool {
     record || home || (thing.kind == "Pod" && thing.name.starts_with("check-"))
 }
 
-/// Returns true for objects that a cluster puts into every namespace. An object of others may name no manager: one
-/// that was applied with its name alone has no field of its own.
+/// Returns true for objects that a cluster puts into every namespace. An object that is not managed by
+/// the stack may name no manager: one that was applied with its name alone has no field of its own.
 fn is_of_every_namespace(thing: &Thing) -> bool {
     matches!(
         (thing.kind.as_str(), thing.name.as_str()),

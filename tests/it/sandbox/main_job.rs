@@ -131,7 +131,7 @@ fn a_program_that_fails_fails_the_apply_with_its_code() {
     ));
     let said = user.run(&["apply", "--auto-approve"]).expect(1);
     said.says("check.cuda").says("ended with code 1");
-    // Its Pod is gone, so the next one begins anew.
+    // The Pod is deleted, so the next apply creates another one.
     user.run(&["plan"]).expect(0).says("1 check to run");
 }
 

@@ -228,13 +228,21 @@ impl Check {
     pub fn is_of_pool(&self) -> bool {
         match self.run {
             CheckRun::BuiltIn(check) => matches!(check, BuiltInCheck::CudaVectoradd | BuiltInCheck::Cudf),
-            CheckRun::Program(_) => self.role == ProgramRole::Worker,
+            CheckRun::Program(_) => self.is_like_worker(),
+        }
+    }
+
+    /// Returns the words of a program that runs in a Pod like those of workers.
+    fn program_like_worker(&self) -> Option<&[String]> {
+        match &self.run {
+            CheckRun::Program(words) if self.role == ProgramRole::Worker => Some(words),
+            CheckRun::Program(_) | CheckRun::BuiltIn(_) => None,
         }
     }
 
     /// Returns true for a program that runs in a Pod like those of workers.
     pub fn is_like_worker(&self) -> bool {
-        matches!(self.run, CheckRun::Program(_)) && self.role == ProgramRole::Worker
+        self.program_like_worker().is_some()
     }
 
     /// Returns true for a check that needs a GPU whatever else the file says.
@@ -262,14 +270,20 @@ impl Check {
 }
 
 /// Returns the resource of `[check.KEY]`. The body is the pod to run. Its name contains a digest of its text, so a pod with the
-/// same name that an interrupted apply left behind runs the same check. `like` is the Dask cluster of a check that uses one.
-pub fn lower(key: &str, section: &Check, like: Option<&DaskCluster>, scope: &Scope) -> Resource {
+/// same name that an interrupted apply left behind runs the same check. `cluster` is the Dask cluster that it names, or the only one,
+/// with its key.
+pub fn lower(
+    key: &str,
+    section: &Check,
+    cluster: Option<(&String, &DaskCluster)>,
+    scope: &Scope,
+) -> Resource {
     let origin = FieldPath::keys(["check", key]);
     let address = Address::of("check", key);
     let on_hosts = scope.target.is_on_hosts();
     let CheckPod { mut metadata, mut spec, mut provenance, pool, namespace, mut depends_on } =
-        match like.filter(|_| section.is_like_worker() && !on_hosts) {
-            Some(like) => like_worker(section, like, &origin, scope),
+        match section.program_like_worker().filter(|_| !on_hosts).zip(cluster) {
+            Some((words, cluster)) => like_worker(section, words, cluster, &origin, scope),
             None => plain_pod(section, &origin, scope),
         };
     let facts = scope.dask_cluster(section.cluster.as_deref()).filter(|_| section.is_client(on_hosts));
@@ -363,12 +377,12 @@ fn plain_pod<'a>(section: &'a Check, origin: &FieldPath, scope: &Scope) -> Check
 
 /// Returns the pod of a program that runs as a worker of a Dask cluster would.
 fn like_worker<'a>(
-    section: &'a Check,
-    like: &'a DaskCluster,
+    section: &Check,
+    words: &[String],
+    (cluster, like): (&String, &'a DaskCluster),
     origin: &FieldPath,
     scope: &Scope,
 ) -> CheckPod<'a> {
-    let CheckRun::Program(words) = &section.run else { return plain_pod(section, origin, scope) };
     let keys = &like.worker.keys;
     // Secrets that the variables name are there.
     let namespace = like.namespace();
@@ -379,10 +393,9 @@ fn like_worker<'a>(
         resources: None,
         config: Some(&like.config),
     };
-    // What `pod` of the workers says of their container holds for this one: the name is theirs.
+    // The container is named `worker`, so that `pod` of the workers is merged into it.
     let spec = dask_pods::like_worker(&pod_keys, &like.worker.process, scope);
     let path = FieldPath::keys(["spec"]);
-    let cluster = scope.dask_cluster(section.cluster.as_deref()).map_or("", |facts| &facts.key);
     let cluster = FieldPath::keys(["dask_cluster", cluster]);
     let worker = cluster.key("worker");
     let image = if section.image.is_some() { origin } else { &cluster };

@@ -26,13 +26,13 @@ pub struct Program {
 
 /// Includes the text of a program, with the code that compares versions before it.
 macro_rules! program {
-    ($file:literal) => {
+    ($($file:literal),+) => {
         concat!(
             "RULES = ",
             include_str!("../../../model/src/versions.json"),
             include_str!("../../../model/src/versions.py"),
             include_str!("check_program/agree.py"),
-            include_str!($file),
+            $(include_str!($file),)+
         )
     };
 }
@@ -48,12 +48,18 @@ pub const BANDWIDTH: Program = Program {
 };
 
 /// The CUDA check on hosts, where NVIDIA's sample image cannot run.
-pub const VECTORADD: Program =
-    Program { name: "cuda-vectoradd", passed: "Test PASSED", text: program!("check_program/vectoradd.py") };
+pub const VECTORADD: Program = Program {
+    name: "cuda-vectoradd",
+    passed: "Test PASSED",
+    text: program!("check_program/on_gpus.py", "check_program/vectoradd.py"),
+};
 
 /// The cuDF check on hosts, which runs on the workers of a Dask cluster.
-pub const CUDF_ON_WORKERS: Program =
-    Program { name: CUDF.name, passed: CUDF.passed, text: program!("check_program/cudf_on_workers.py") };
+pub const CUDF_ON_WORKERS: Program = Program {
+    name: CUDF.name,
+    passed: CUDF.passed,
+    text: program!("check_program/on_gpus.py", "check_program/cudf_on_workers.py"),
+};
 
 /// The cuDF check in its own pod.
 pub const CUDF: Program =

@@ -36,13 +36,6 @@ pub struct Untried {
     pub objects: Vec<Address>,
 }
 
-impl DryRun {
-    /// Returns the number of objects that the API server did not judge.
-    pub fn untried_objects(&self) -> usize {
-        self.untried.iter().map(|untried| untried.objects.len()).sum()
-    }
-}
-
 /// One dry run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trial {
@@ -55,13 +48,6 @@ pub struct Trial {
     pub body: Value,
     /// True if an object of the same name is there and is deleted first.
     replaces: bool,
-}
-
-impl Trial {
-    /// Returns a dry run without a body, of the first change of a plan.
-    pub fn of_request(method: Method, path: String) -> Self {
-        Self { change: 0, namespace: None, method, path, body: Value::Null, replaces: false }
-    }
 }
 
 /// An answer to a dry run.
@@ -138,8 +124,8 @@ impl DryRuns {
         if plan.offline || plan.mode != Mode::Apply || plan.target.is_on_hosts() {
             return None;
         }
-        let arrivals = Arrivals::of(plan);
         let desired = by_identity(&plan.desired);
+        let arrivals = Arrivals::of(plan, &desired);
         let manager = format!("fieldManager={}&", encoded(&plan.owner.field_manager()));
         let mut found = Self::default();
         for (index, change) in plan.changes.iter().enumerate() {
@@ -226,13 +212,12 @@ struct Arrivals<'p> {
 }
 
 impl<'p> Arrivals<'p> {
-    fn of(plan: &'p Plan) -> Self {
-        let desired = by_identity(&plan.desired);
+    fn of(plan: &'p Plan, desired: &ByIdentity<'p>) -> Self {
         let mut found = Self::default();
         for change in plan.changes.iter().filter(|change| is_written(change)) {
             match &change.identity {
                 Identity::Cluster(name) if change.action.creates() => found.cluster = Some(&name.cluster),
-                Identity::Object(object) => found.add(object, change, &desired),
+                Identity::Object(object) => found.add(object, change, desired),
                 Identity::Cluster(_) | Identity::NodePool { .. } | Identity::Check(_) => {}
             }
         }

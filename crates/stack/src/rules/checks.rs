@@ -92,7 +92,7 @@ fn without_workers(context: &Context<'_>, path: &FieldPath, check: &Check) -> Op
         return None;
     }
     let what =
-        format!("the program would wait for ever: nodes of the pool `{pool}` are made for requests only");
+        format!("the program would wait forever: nodes of the pool `{pool}` are made for requests only");
     let finding = error(what).at_value(worker.key("pool"), "on this pool");
     Some(finding.help("make it a client: it runs once the workers have their nodes"))
 }

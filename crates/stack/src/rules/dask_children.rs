@@ -261,7 +261,6 @@ pub(crate) fn images_have_one_version(context: &mut Context<'_>) {
 
 /// Returns the images of schedulers, each with the images of what connects to it.
 fn images_of_sections(stack: &Stack) -> Vec<(Part, Vec<Part>)> {
-    let is_only = stack.dask_cluster.len() == 1;
     let of_cluster = |(key, cluster): (&String, &DaskCluster)| {
         let path = FieldPath::keys(["dask_cluster", key]);
         let scheduler =
@@ -276,7 +275,7 @@ fn images_of_sections(stack: &Stack) -> Vec<(Part, Vec<Part>)> {
             Some(Part { what: "the program", image: section.image.clone()?, place })
         });
         let checks = stack.check.iter().filter(|(_, check)| {
-            check.is_client(false) && check.cluster.as_ref().map_or(is_only, |named| named == key)
+            check.is_client(false) && stack.cluster_of_check(check).is_some_and(|(of, _)| of == key)
         });
         let clients = checks.filter_map(|(check, section)| {
             let place = FieldPath::keys(["check", check, "image"]);

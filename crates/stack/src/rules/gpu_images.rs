@@ -37,10 +37,9 @@ pub(crate) fn images_fit_their_gpus(context: &mut Context<'_>) {
         let pool = pods.keys.pool.as_deref().and_then(|key| Some((key, context.pool(key)?)));
         let too_old = gpu(&pods, pool).and_then(|(kind, place)| too_old(&image, kind, place));
         let driver = || pool.and_then(|(key, pool)| driver_unknown(context, &image, key, pool));
-        // Sections that copy one another have their image from the same line.
-        found.extend(too_old.or_else(driver).filter(|new| !found.iter().any(|old| old.labels == new.labels)));
+        found.extend(too_old.or_else(driver));
     }
-    found.into_iter().for_each(|finding| context.say(finding));
+    found.into_iter().for_each(|finding| context.say_once(finding));
 }
 
 /// An image and the path of the key that gives it.

@@ -246,6 +246,13 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// Adds a finding unless one with its code and its places is there: sections that copy another one share its lines.
+    fn say_once(&mut self, finding: Diagnostic) {
+        if !self.found.iter().any(|found| found.code == finding.code && found.labels == finding.labels) {
+            self.say(finding);
+        }
+    }
+
     /// Adds a finding about a single value, which does not depend on other values of its section.
     fn say_of_value(&mut self, finding: Diagnostic) {
         let is_gone = |field: &FieldPath| self.doubt.fields.iter().any(|wrong| wrong.contains(field));

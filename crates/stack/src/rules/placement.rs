@@ -27,7 +27,7 @@ pub(crate) fn pods_fit_their_nodes(context: &mut Context<'_>) {
     if let Some(pools) = Pools::of(&lowered) {
         let pods: Vec<PodTemplate<'_>> = lowered.resources.iter().flat_map(pod_templates).collect();
         for finding in refusals(&pools, &pods, &context.found) {
-            context.say(finding);
+            context.say_once(finding);
         }
         for finding in shortages(&pools, &pods, context) {
             context.say(finding);
@@ -45,8 +45,7 @@ fn refusals(pools: &Pools<'_>, pods: &[PodTemplate<'_>], known: &[Diagnostic]) -
             PodPlacement::Near(pool, margins) => Some(near(pod, pool, &margins, pools)),
             PodPlacement::Impossible(refused) => impossible(pod, &refused, pools, known),
         };
-        // A section that copies another one has its pods from the same lines.
-        found.extend(finding.filter(|finding| !found.iter().any(|other| other.labels == finding.labels)));
+        found.extend(finding);
     }
     found
 }
