@@ -56,8 +56,8 @@ pub const KIND: Kind = Kind {
 /// An action that must pass before what depends on it is created.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub struct Check {
-    /// The check to run. A built-in one has a name; a program of one's own is a list of words: `["python", "-c", "import cudf"]`. It passes when
-    /// it ends with code 0; `dask-infra run` shows its log, and so does an apply in which it fails.
+    /// The check to run. A built-in one has a name; your own program is a list of words: `["python", "-c", "import cudf"]`. It passes when
+    /// it ends with code 0. `dask-infra run` prints its log; `apply` prints it when the program fails.
     pub run: CheckRun,
     /// With a program, its role. `"client"`, the default: of a Dask cluster of the file, once it is ready, with the scheduler's address in
     /// `DASK_SCHEDULER_ADDRESS`, where `dask.distributed.Client()` finds it. `"worker"`: a Pod like those of the Dask cluster's workers,
@@ -110,7 +110,7 @@ impl Section for Check {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckRun {
     BuiltIn(BuiltInCheck),
-    /// A program of one's own, as the words of its command line.
+    /// The user's program, as the words of its command line.
     Program(Vec<String>),
 }
 
@@ -463,7 +463,7 @@ fn dependencies(
 /// The longest program in a line of a plan, in characters.
 const PROGRAM_WIDTH: usize = 40;
 
-/// Returns the words of a program of one's own: `python -m etl.smoke`.
+/// Returns the words of the user's program: `python -m etl.smoke`.
 fn own_program(pod: &Value) -> Option<String> {
     if check_program::passed(pod).is_some() {
         return None;
@@ -612,7 +612,7 @@ fn readiness(pod: &Value) -> Readiness {
     }
 }
 
-/// Returns why a program of one's own did not pass.
+/// Returns why the user's program did not pass.
 fn failure(pod: PodState<'_>) -> String {
     // Of the pod itself: its time is over, it was evicted.
     let (reason, message) = (text(&pod.0["status"]["reason"]), text(&pod.0["status"]["message"]));

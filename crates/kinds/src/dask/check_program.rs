@@ -81,12 +81,12 @@ pub struct Client<'a> {
     words: Vec<&'a str>,
 }
 
-/// Returns the client of a check that runs a program of one's own.
+/// Returns the client of a check that runs the user's program.
 pub fn own(words: &[String]) -> Client<'_> {
     Client { name: "program", words: words.iter().map(String::as_str).collect() }
 }
 
-/// Returns the line that the log of a built-in check must have; `None` for a program of one's own, which passes by its exit code.
+/// Returns the line that the log of a built-in check must have; `None` for the user's program, which passes by its exit code.
 pub fn passed(pod: &Value) -> Option<&'static str> {
     let name = text(&pod["spec"]["containers"][0]["name"]);
     [SUM, BANDWIDTH, VECTORADD, CUDF]
