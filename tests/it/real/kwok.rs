@@ -6,7 +6,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-/// How a pod with a container `cuda-vectoradd` ends. With KWOK nothing computes: it judges our gate, not CUDA.
+/// The containers of the checks that compute on GPUs.
+const CUDA: &str = "cuda-vectoradd";
+const CUDF: &str = "cudf";
+
+/// How a pod with a container `cuda-vectoradd` ends; one with a container `cudf` passes. With KWOK nothing computes: it judges our gate, not CUDA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CudaCheck {
     /// Exit code 0, `Test PASSED` in the log.
@@ -67,11 +71,12 @@ pub fn say(folder: &Path, container: &str, said: &str) {
 
 /// Writes the files of one run of KWOK into `folder` and returns its configuration there, a YAML stream.
 pub fn configuration(folder: &Path, check: CudaCheck, forwards: &[Forward]) -> String {
-    let (check_log, other_log) = (log_file(folder, "cuda-vectoradd"), log_file(folder, "pods"));
+    let (check_log, other_log) = (log_file(folder, CUDA), log_file(folder, "pods"));
     match log(check) {
         Some(lines) => std::fs::write(&check_log, cri(lines)).unwrap(),
         None => drop(std::fs::remove_file(&check_log)),
     }
+    say(folder, CUDF, "cudf: 26.04.00\ncudf: computed");
     let [job, sum] = PROGRAMS;
     say(folder, job, "epoch 1 of 2\nepoch 2 of 2\nloss 0.1");
     say(folder, sum, "this container is imitated by KWOK");
@@ -80,7 +85,8 @@ pub fn configuration(folder: &Path, check: CudaCheck, forwards: &[Forward]) -> S
         cluster_wide(
             "ClusterLogs",
             json!({ "logs": [
-                { "containers": ["cuda-vectoradd"], "logsFile": check_log, "follow": false },
+                { "containers": [CUDA], "logsFile": check_log, "follow": false },
+                { "containers": [CUDF], "logsFile": log_file(folder, CUDF), "follow": false },
                 { "containers": [job], "logsFile": log_file(folder, job), "follow": false },
                 { "containers": [sum], "logsFile": log_file(folder, sum), "follow": false },
                 { "logsFile": other_log, "follow": false },
@@ -92,7 +98,8 @@ pub fn configuration(folder: &Path, check: CudaCheck, forwards: &[Forward]) -> S
                 "ports": [pod], "target": { "address": "127.0.0.1", "port": host },
             })).collect::<Vec<Value>>() }),
         ),
-        end_of_check(check),
+        end_of_check("cuda-check-ends", CUDA, check),
+        end_of_check("cudf-check-ends", CUDF, CudaCheck::Passes),
     ];
     documents.map(|document| format!("{document:#}\n")).join("---\n")
 }
@@ -101,8 +108,8 @@ fn cluster_wide(kind: &str, spec: Value) -> Value {
     json!({ "apiVersion": "kwok.x-k8s.io/v1alpha1", "kind": kind, "metadata": { "name": "all" }, "spec": spec })
 }
 
-/// The stage of pods with a container `cuda-vectoradd`.
-fn end_of_check(check: CudaCheck) -> Value {
+/// The stage of pods with the container of a check.
+fn end_of_check(stage: &str, container: &str, check: CudaCheck) -> Value {
     let state = match check {
         CudaCheck::HasNoImage => json!({ "waiting": {
             "reason": "ImagePullBackOff", "message": "Back-off pulling image: not found",
@@ -134,13 +141,13 @@ fn end_of_check(check: CudaCheck) -> Value {
     json!({
         "apiVersion": "kwok.x-k8s.io/v1alpha1",
         "kind": "Stage",
-        "metadata": { "name": "cuda-check-ends" },
+        "metadata": { "name": stage },
         "spec": {
             "resourceRef": { "apiGroup": "v1", "kind": "Pod" },
             "selector": { "matchExpressions": [
                 { "key": ".metadata.deletionTimestamp", "operator": "DoesNotExist" },
                 { "key": ".status.podIP", "operator": "DoesNotExist" },
-                { "key": ".spec.containers.[].name", "operator": "In", "values": ["cuda-vectoradd"] },
+                { "key": ".spec.containers.[].name", "operator": "In", "values": [container] },
             ] },
             "next": { "statusTemplate": template },
         },

@@ -69,7 +69,7 @@ fn the_lean_stack_brings_gpu_nodes_for_pods_that_ask_for_them() {
     let served = SandboxServer::fast();
     let user = User::with_ready_stack(Some(&served.gke));
     std::fs::copy(root().join("stacks/rapids-gke-lean/stack.toml"), user.path().join("stack.toml")).unwrap();
-    let said = user.run(&["apply", "--auto-approve"]).expect(0).says("1 check passed");
+    let said = user.run(&["apply", "--auto-approve"]).expect(0).says("2 checks passed");
     assert!(!said.out.contains("DI0351"), "no GPU pool comes first: {}", said.out);
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
     assert_eq!(pools_of(&served, "dask-operator", "dask-kubernetes-operator"), ["system"]);
