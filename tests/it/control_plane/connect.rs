@@ -155,7 +155,7 @@ impl Drop for DaskClient {
 }
 
 async fn is_healthy(dashboard: &str) -> bool {
-    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let http = crate::real::http_client().build().unwrap();
     let health = dashboard.replace("/status", "/health");
     http.get(health).send().await.is_ok_and(|answer| answer.status() == 200)
 }

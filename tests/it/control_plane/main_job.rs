@@ -122,7 +122,7 @@ async fn forwards(kubeconfig: &Path) {
     if !block_in_place(|| on_path("kubectl", "--help")) {
         return;
     }
-    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let http = crate::real::http_client().build().unwrap();
     for websockets in ["true", "false"] {
         let mut kubectl = Command::new("kubectl")
             .args(["port-forward", "service/rapids-dask-cluster-scheduler", ":8787"])
@@ -148,7 +148,7 @@ async fn forwards(kubeconfig: &Path) {
 async fn connects(user: &User) {
     let (connecting, there) = ConnectProcess::start(user, &["connect", "--json"]);
     assert_eq!((text(&there, "/type"), there["simulated"] == true), ("connected", true), "{there}");
-    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let http = crate::real::http_client().build().unwrap();
     let health = text(&there, "/dashboard").replace("/status", "/health");
     assert_eq!(http.get(health).send().await.unwrap().status(), 200);
     assert!(!text(&there, "/versions/dask").is_empty(), "{there}");

@@ -16,12 +16,17 @@ pub struct Client {
     access: Access,
 }
 
+/// Returns a client's builder that uses no proxy. Its TLS has a provider, whichever test runs first, or alone.
+pub fn http_client() -> reqwest::ClientBuilder {
+    // Another test may have been first.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder().no_proxy()
+}
+
 impl Client {
     pub fn new(access: &Access) -> Client {
-        // Another test may have been first.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let roots = reqwest::Certificate::from_pem_bundle(access.ca_pem.as_bytes()).unwrap();
-        let http = reqwest::Client::builder().tls_certs_only(roots).no_proxy().build().unwrap();
+        let http = http_client().tls_certs_only(roots).build().unwrap();
         Client { http, access: access.clone() }
     }
 

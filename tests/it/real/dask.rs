@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::client::http_client;
 use super::control_plane::PATIENCE;
 use super::kwok::Forward;
 use super::operator::TCP_COMM;
@@ -105,7 +106,7 @@ impl Dask {
     }
 
     async fn ask(&self, path: &str) -> Option<String> {
-        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let http = http_client().build().unwrap();
         let answer = http.get(format!("http://127.0.0.1:{}/{path}", self.dashboard)).send().await.ok()?;
         answer.error_for_status().ok()?.text().await.ok()
     }

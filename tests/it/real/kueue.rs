@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 
-use super::client::Client;
+use super::client::{Client, http_client};
 use super::control_plane::{Access, PATIENCE};
 use super::parts::Part;
 use super::process_group::{ProcessGroup, free_ports};
@@ -88,7 +88,7 @@ impl Kueue {
         command.arg("--config").arg(&self.configuration).arg("--kubeconfig").arg(&access.kubeconfig);
         command.env("KUEUE_METRICS_CERTS", &folder).env("HOME", &folder);
         self.processes.start("kueue", &mut command);
-        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let http = http_client().build().unwrap();
         let ready = format!("http://127.0.0.1:{}/readyz", self.health);
         while !http.get(&ready).send().await.is_ok_and(|answer| answer.status().is_success()) {
             self.lives();

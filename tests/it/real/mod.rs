@@ -25,7 +25,7 @@ mod parts;
 mod process_group;
 mod slurm;
 
-pub use client::Client;
+pub use client::{Client, http_client};
 pub use control_plane::{Access, ControlPlane, PATIENCE};
 pub use dask::Dask;
 pub use dask_fixture::{DaskFixture, start_operator};

@@ -3,6 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use super::client::http_client;
 use super::control_plane::{Access, PATIENCE};
 use super::parts::Part;
 use super::process_group::{ProcessGroup, free_ports};
@@ -50,7 +51,7 @@ impl Operator {
         // Dask writes a configuration into HOME, Kubernetes clients write certificates into TMPDIR.
         command.env("HOME", processes.folder()).env("TMPDIR", processes.folder());
         processes.start("operator", &mut command);
-        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let http = http_client().build().unwrap();
         while !http.get(&liveness).send().await.is_ok_and(|answer| answer.status().is_success()) {
             if let Some(ended) = processes.ended() {
                 panic!("{ended}");

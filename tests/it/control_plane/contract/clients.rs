@@ -62,7 +62,7 @@ pub async fn record() -> (Shapes, Vec<String>) {
     plane.add_node("node-0", json!({}), 2).await;
     let access = plane.access().clone();
     let roots = reqwest::Certificate::from_pem_bundle(access.ca_pem.as_bytes()).unwrap();
-    let http = reqwest::Client::builder().tls_certs_only(roots).no_proxy().build().unwrap();
+    let http = crate::real::http_client().tls_certs_only(roots).build().unwrap();
     let seen = Mutex::default();
     let proxy = Arc::new(Proxy { http, access, client: Mutex::new("kubectl"), seen });
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

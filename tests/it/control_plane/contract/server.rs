@@ -25,15 +25,13 @@ const AT_ONCE: usize = 8;
 
 /// Returns the sandbox's answers to all cases.
 pub async fn sandbox(cases: &[Case]) -> Answers {
-    // Another test may have been first.
-    let _ = rustls::crypto::ring::default_provider().install_default();
     let cluster = Arc::new(Mutex::new(Cluster::new("contract", Timestamp::now())));
     let cluster = SharedCluster { cluster, changed: Arc::new(watch::Sender::new(0)) };
     let store = Store::SharedCluster(cluster.clone());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
     let server = tokio::spawn(async move { axum::serve(listener, router(cluster)).await.unwrap() });
-    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let http = crate::real::http_client().build().unwrap();
     let ours = Server { http, base, token: "any".to_owned(), store };
     ours.prepare(cases).await;
     let answers = ours.run(cases).await;
@@ -43,11 +41,10 @@ pub async fn sandbox(cases: &[Case]) -> Answers {
 
 /// Returns the real API server's answers to all cases.
 pub async fn real(cases: &[Case]) -> Answers {
-    let _ = rustls::crypto::ring::default_provider().install_default();
     let plane = ControlPlane::start_without_nodes().await;
     let access = plane.access();
     let roots = reqwest::Certificate::from_pem_bundle(access.ca_pem.as_bytes()).unwrap();
-    let http = reqwest::Client::builder().tls_certs_only(roots).no_proxy().build().unwrap();
+    let http = crate::real::http_client().tls_certs_only(roots).build().unwrap();
     let store = Store::Etcd(plane.etcd());
     let theirs = Server { http, base: access.server.clone(), token: access.token.clone(), store };
     theirs.prepare(cases).await;
