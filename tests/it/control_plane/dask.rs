@@ -86,7 +86,7 @@ pub fn describe_changes(before: &Deployments, after: &Deployments) -> String {
 /// A step between two applies.
 enum Act {
     /// The stack file is edited.
-    Edit(&'static str, &'static str),
+    Edit(Vec<(&'static str, &'static str)>),
     /// Somebody scales a worker group: `kubectl scale` goes by the subresource, `KubeCluster.scale` by the object.
     Scale { group: &'static str, to: u64, by: &'static str },
 }
@@ -106,7 +106,17 @@ fn edit(
     allow: &'static [&'static str],
     worker_changes: &'static str,
 ) -> Row {
-    Row { act: Act::Edit(from, to), says, allow, worker_changes }
+    Row { act: Act::Edit(vec![(from, to)]), says, allow, worker_changes }
+}
+
+/// Edits that are applied at once.
+fn edits(
+    all: &[(&'static str, &'static str)],
+    says: &'static [&'static str],
+    allow: &'static [&'static str],
+    worker_changes: &'static str,
+) -> Row {
+    Row { act: Act::Edit(all.to_vec()), says, allow, worker_changes }
 }
 
 const REMADE: &str = "d-big 1 new 1 gone, d-default 1 new 1 gone, d-scheduler 1 new 1 gone";
@@ -122,22 +132,19 @@ fn rows() -> Vec<Row> {
     let only_big: &[&str] = &["replace:dask_cluster.d.group.big"];
     let only_cluster: &[&str] = &["replace:dask_cluster.d"];
     vec![
-        // An edit that reaches no worker.
+        // Edits that reach no worker.
         edit(
             "[dask_cluster.d]\n",
-            "[dask_cluster.d]\nlabels = { team = \"a\" }\n",
-            &["metadata.labels.team", "what the operator created keeps the old value"],
+            "[dask_cluster.d]\nannotations = { note = \"x\" }\nidle_timeout = 86400\nlabels = { team = \"a\" }\n",
+            &[
+                "metadata.labels.team",
+                "metadata.annotations",
+                "what the operator created keeps the old value",
+                "spec.idleTimeout: 0 -> 86400",
+            ],
             &[],
             kept,
         ),
-        edit(
-            "labels =",
-            "annotations = { note = \"x\" }\nlabels =",
-            &["metadata.annotations", "what the operator created keeps the old value"],
-            &[],
-            kept,
-        ),
-        edit("labels =", "idle_timeout = 86400\nlabels =", &["spec.idleTimeout: 0 -> 86400"], &[], kept),
         edit(
             "idle_timeout = 86400",
             "idle_timeout = 90000",
@@ -147,23 +154,13 @@ fn rows() -> Vec<Row> {
         ),
         // A group's pods: the group is made anew, nobody else's workers are touched.
         edit("cpu = \"200m\"", "cpu = \"300m\"", &["dask_cluster.d.group.big", NEW_ONLY], only_big, big),
-        edit("cpu = \"300m\"", "cpu = \"300m\"\nmemory = \"1Gi\"", &[NEW_ONLY], only_big, big),
-        edit("cpu = \"300m\"", "cpu = \"300m\"\nenv = { COLOUR = \"red\" }", &[NEW_ONLY], only_big, big),
         edit(
             "cpu = \"300m\"",
-            "cpu = \"300m\"\nresources = { GPU = 1 }",
-            &["--resources", NEW_ONLY],
+            "cpu = \"300m\"\nmemory = \"1Gi\"\nenv = { COLOUR = \"red\" }\nresources = { GPU = 1 }\nimage = \"demo:2\"\ngpus = 1",
+            &["memory", "COLOUR", "--resources", "\"demo:1\" -> \"demo:2\"", "nvidia.com/gpu", NEW_ONLY],
             only_big,
             big,
         ),
-        edit(
-            "cpu = \"300m\"",
-            "cpu = \"300m\"\nimage = \"demo:2\"",
-            &["\"demo:1\" -> \"demo:2\"", NEW_ONLY],
-            only_big,
-            big,
-        ),
-        edit("cpu = \"300m\"", "cpu = \"300m\"\ngpus = 1", &["nvidia.com/gpu", NEW_ONLY], only_big, big),
         edit(
             "cpu = \"300m\"",
             "cpu = \"300m\"\nargs = [\"dask\", \"worker\"]",
@@ -217,48 +214,33 @@ fn rows() -> Vec<Row> {
             only_cluster,
             REMADE,
         ),
-        edit(
-            "scheduler = { cpu = \"100m\" }",
-            "scheduler = { cpu = \"110m\" }",
-            &[READ_ONCE, ALONG],
+        edits(
+            &[
+                ("scheduler = { cpu = \"100m\" }", "scheduler = { cpu = \"110m\" }"),
+                ("labels =", "service = \"NodePort\"\nlabels ="),
+            ],
+            &["spec.scheduler.service.type", "110m", READ_ONCE, ALONG],
             only_cluster,
             REMADE,
         ),
-        edit(
-            "labels =",
-            "service = \"NodePort\"\nlabels =",
-            &["spec.scheduler.service.type", READ_ONCE, ALONG],
-            only_cluster,
-            REMADE,
-        ),
-        edit(
-            "image = \"demo:1\"",
-            "image = \"demo:3\"",
-            &["\"demo:1\" -> \"demo:3\"", ALONG],
-            only_cluster,
-            REMADE,
-        ),
-        edit(
-            "cpu = \"110m\" }\n\n",
-            "cpu = \"110m\", resources = { GPU = 1 } }\n\n",
-            &["--resources", ALONG],
+        edits(
+            &[
+                ("image = \"demo:1\"", "image = \"demo:3\""),
+                ("cpu = \"110m\" }\n\n", "cpu = \"110m\", resources = { GPU = 1 } }\n\n"),
+            ],
+            &["\"demo:1\" -> \"demo:3\"", "--resources", ALONG],
             only_cluster,
             REMADE,
         ),
         // Numbers.
-        edit(
-            "worker = { replicas = 1",
-            "worker = { replicas = 2",
-            &["spec.worker.replicas: 1 -> 2"],
+        edits(
+            &[
+                ("worker = { replicas = 1", "worker = { replicas = 2"),
+                ("group.big]\nreplicas = 1", "group.big]\nreplicas = 2"),
+            ],
+            &["spec.worker.replicas: 1 -> 2", "2 to change"],
             &[],
-            "d-big 1 kept, d-default 1 kept 1 new, d-scheduler 1 kept",
-        ),
-        edit(
-            "group.big]\nreplicas = 1",
-            "group.big]\nreplicas = 2",
-            &["spec.worker.replicas: 1 -> 2"],
-            &[],
-            "d-big 1 kept 1 new, d-default 2 kept, d-scheduler 1 kept",
+            "d-big 1 kept 1 new, d-default 1 kept 1 new, d-scheduler 1 kept",
         ),
         // Given to notebooks: nothing dips, and what notebooks do is theirs.
         edit(
@@ -396,9 +378,11 @@ async fn edits_of_groups_and_numbers_do_what_the_plan_says() {
         let before = pods(&client).await;
         let generation = client.get(&format!("{GROUPS}/d-default")).await.1["metadata"]["generation"].clone();
         let what = match act {
-            Act::Edit(from, to) => {
-                user.edit(from, to);
-                format!("{number}: {from:?} -> {to:?}")
+            Act::Edit(all) => {
+                for (from, to) in &all {
+                    user.edit(from, to);
+                }
+                format!("{number}: {all:?}")
             }
             Act::Scale { group, to, by } => {
                 scale(&client, &mut dask, group, to, by).await;
@@ -406,15 +390,15 @@ async fn edits_of_groups_and_numbers_do_what_the_plan_says() {
             }
         };
         println!("{what}");
-        let said = run(&user, &["plan"]).expect(0);
+        let mut words = vec!["apply", "--auto-approve"];
+        words.extend(allow.iter().flat_map(|consent| ["--allow", consent]));
+        // An apply begins with its plan.
+        let said = run(&user, &words).expect(0);
         let said = format!("{}{}", said.out, said.err);
         // As one line, however it was wrapped.
         let line = said.split_whitespace().collect::<Vec<_>>().join(" ");
         let unsaid = says.iter().filter(|words| !line.contains(*words));
         wrong.extend(unsaid.map(|words| format!("{what}: no {words:?} in:\n{said}")));
-        let mut words = vec!["apply", "--auto-approve"];
-        words.extend(allow.iter().flat_map(|consent| ["--allow", consent]));
-        run(&user, &words).expect(0);
         run(&user, &["plan", "--detailed-exitcode"]).expect(0).says("No changes");
         let mut after = pods(&client).await;
         if describe_changes(&before, &after) != expect {

@@ -33,6 +33,11 @@ impl PageCases {
         self.rows.remove(case);
     }
 
+    /// Returns true if the state of a Workload is the one of a case's row, so that it is time to ask for the rest.
+    pub fn has_state(&self, case: &str, is: &str) -> bool {
+        self.rows.get(case).is_some_and(|[row, ..]| row == is)
+    }
+
     /// Compares a case with its row. State, `status` and `why` are read one after the other while Kueue works, so
     /// the three belong together only some time after it came to rest.
     pub fn agrees(&self, case: &str, [is, status, why]: &[String; 3]) -> bool {
