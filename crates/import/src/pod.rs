@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::text;
 use kinds::dask;
+use kinds::dask::device_memory::DeviceMemoryKeys;
 use kinds::dask::pods::PodSpecKeys;
 use kinds::dask::process::ProcessKeys;
 use kinds::driver_path;
@@ -60,7 +61,9 @@ impl Part {
     fn spec(self, pod_keys: &PodSpecKeys, scope: &Scope) -> Value {
         match self {
             Self::Scheduler => dask::pods::scheduler(pod_keys, scope),
-            Self::Worker => dask::pods::worker(pod_keys, &ProcessKeys::default(), scope),
+            Self::Worker => {
+                dask::pods::worker(pod_keys, &ProcessKeys::default(), &DeviceMemoryKeys::default(), scope)
+            }
             Self::Program(restart) => {
                 let mut pod = dask::pods::program(pod_keys, scope);
                 pod["restartPolicy"] = json!(restart);

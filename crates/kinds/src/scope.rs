@@ -79,6 +79,8 @@ pub struct DaskFacts {
     pub image: String,
     /// Dask's configuration.
     pub config: DaskConfig,
+    /// True if some of its workers have cuDF's spilling.
+    pub spills: bool,
     /// True if a NetworkPolicy restricts its clients.
     pub is_network_restricted: bool,
     /// Other namespaces with notebooks and checks that connect to it.

@@ -246,6 +246,7 @@ fn dask_facts(stack: &Stack, key: &str, section: &DaskCluster) -> DaskFacts {
         name,
         image,
         config,
+        spills: section.has_cudf_spill(),
         is_network_restricted: closed,
         client_namespaces: visited_from,
         scheduler,

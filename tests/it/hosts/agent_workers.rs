@@ -155,6 +155,7 @@ fn no_two_workers_have_one_gpu() {
     let ports = crate::real::free_ports::<2>();
     let mut wanted = cluster(2, ports);
     wanted["spec"]["worker"]["gpus"] = json!(1);
+    wanted["spec"]["worker"]["cudaOptions"] = json!(["--rmm-pool-size", "0.8", "--rmm-async"]);
     let path = format!("{HOSTS}/clusters/c");
     let setting = Setting { path: Some(home.path()), ..Setting::default() };
     let mut agent = Agent::start_with(state.path(), &setting);
@@ -177,7 +178,9 @@ fn no_two_workers_have_one_gpu() {
     let both = [gpus_of(&agent, "c-worker-0"), gpus_of(&agent, "c-worker-1")];
     assert_eq!(both, [json!(["GPU-a"]), json!(["GPU-b"])]);
     let log = fs::read_to_string(agent.folder().join("logs/c-worker-1.log")).unwrap();
-    assert!(log.contains("devices GPU-b") && log.contains("-m dask cuda worker tcp://"), "{log}");
+    for part in ["devices GPU-b", "-m dask cuda worker tcp://", "--rmm-pool-size 0.8 --rmm-async"] {
+        assert!(log.contains(part), "{part}: {log}");
+    }
     // More than there are, in a group beside it and by its number.
     let group = |gpus: u32| {
         json!({ "metadata": { "name": "c-more" }, "spec": {

@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use crate::dask::device_memory;
 use crate::json::text;
 use crate::scope::DaskFacts;
 
@@ -98,6 +99,7 @@ pub fn passed(pod: &Value) -> Option<&'static str> {
 fn variables(config: impl Iterator<Item = Value>, cluster: &DaskFacts, least: Option<u64>) -> Value {
     let mut variables = vec![json!({ "name": "DASK_SCHEDULER_ADDRESS", "value": cluster.scheduler })];
     variables.extend(config);
+    variables.extend(cluster.spills.then(device_memory::spill_variable));
     variables.extend(least.map(|least| json!({ "name": MIN_BANDWIDTH, "value": least.to_string() })));
     json!(variables)
 }

@@ -366,6 +366,12 @@ impl DaskCluster {
         self.namespace.as_deref().unwrap_or("default")
     }
 
+    /// Returns true if some of its workers have cuDF's spilling.
+    pub fn has_cudf_spill(&self) -> bool {
+        self.worker.device_memory.cudf_spill
+            || self.group.values().any(|group| group.device_memory.cudf_spill)
+    }
+
     pub fn recreation(&self) -> Recreation {
         match self.expirations().next() {
             Some(_) => Recreation::Once { timeout: None },
@@ -387,6 +393,7 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> (Resource, 
     let parts = SchedulerAndWorkers {
         image: &section.image,
         config: (&section.config, origin.key("config")),
+        spills: section.has_cudf_spill(),
         scheduler: (&section.scheduler, origin.clone()),
         worker: (&section.worker, origin.clone()),
     };

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::dask::api::{self, GROUP_LABEL, UNATTACHED, UNHANDLED};
+use crate::dask::device_memory::DeviceMemoryKeys;
 use crate::dask::kopf::{self, is_handled, scaled_to};
 use crate::dask::pods::{self, PodSpecKeys, WorkerCounts, Workers};
 use crate::dask::process::ProcessKeys;
@@ -86,6 +87,9 @@ pub struct DaskGroup {
     /// How their processes run.
     #[serde(flatten)]
     pub process: ProcessKeys,
+    /// Their use of GPU memory.
+    #[serde(flatten)]
+    pub device_memory: DeviceMemoryKeys,
     /// The resources and the placement of each pod.
     #[serde(flatten)]
     pub keys: PodKeys,
@@ -252,7 +256,8 @@ fn workers_of(
 ) -> (Value, Vec<(FieldPath, FieldPath)>) {
     let (path, number) = (FieldPath::keys(["spec", "worker"]), origin.key("replicas"));
     let pod_keys = section.pod_keys(cluster);
-    let mut worker = json!({ "spec": pods::worker(&pod_keys, &section.process, scope) });
+    let mut worker =
+        json!({ "spec": pods::worker(&pod_keys, &section.process, &section.device_memory, scope) });
     if let (Some(replicas), _) = section.replicas.split() {
         worker["replicas"] = json!(replicas);
     }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::dask::cluster::DaskCluster;
+use crate::dask::device_memory;
 use crate::dask::network::{self, Network};
 use crate::dask::parts::{Scheduler, SchedulerAndWorkers, Worker};
 use crate::dask::pods::{self, PodSpecKeys};
@@ -277,6 +278,9 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
     let mut provenance = provenance(&origin, section);
     let mut metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
     let mut job = json!({ "spec": pods::program(&program, scope) });
+    if parts.spills {
+        device_memory::add_spill_to_container(&mut job["spec"]["containers"][0], &section.keys.env);
+    }
     job["spec"]["restartPolicy"] = json!(section.restart.policy());
     let mut cluster = parts.spec(scope);
     cluster["worker"]["replicas"] = json!(replicas);
@@ -346,7 +350,8 @@ fn parts<'a>(
     let scheduler = scheduler.as_ref().or(like.map(|like| &like.scheduler)).unwrap_or(&defaults.0);
     let worker = worker.as_ref().or(like.map(|like| &like.worker)).unwrap_or(&defaults.1);
     let config = section.config(like, origin);
-    SchedulerAndWorkers { image, config, scheduler: (scheduler, at.0), worker: (worker, at.1) }
+    let spills = worker.device_memory.cudf_spill;
+    SchedulerAndWorkers { image, config, spills, scheduler: (scheduler, at.0), worker: (worker, at.1) }
 }
 
 /// Returns the external job that `[dask_job.KEY]` describes with `manage = false`.

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::dask::api;
 use crate::dask::cluster::DaskCluster;
+use crate::dask::device_memory;
 use crate::dask::pods::{self, PodSpecKeys};
 use crate::descriptions::{image, with_gpus};
 use crate::env::{self, NeededVariable, SecretKey};
@@ -175,6 +176,9 @@ pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &
         let container = path.key("spec").key("containers").index(0);
         let table = FieldPath::keys(["dask_cluster", key, "config"]);
         provenance.extend(like.config.container_provenance(&pod["containers"][0], &container, &table));
+    }
+    if like.is_some_and(DaskCluster::has_cudf_spill) {
+        device_memory::add_spill_to_container(&mut pod["containers"][0], &section.keys.env);
     }
     section.fill(&mut pod, like, &env::own_secret(&scope.owner));
     let mut depends_on = pods::dependencies(&[&pod_keys], namespace, scope);

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::dask::device_memory::{self, DeviceMemoryKeys};
 use crate::dask::pods::{self, PodSpecKeys};
 use crate::dask::process::ProcessKeys;
 use crate::dask::replicas::Replicas;
@@ -70,6 +71,9 @@ pub struct Worker {
     /// How their processes run.
     #[serde(flatten)]
     pub process: ProcessKeys,
+    /// Their use of GPU memory.
+    #[serde(flatten)]
+    pub device_memory: DeviceMemoryKeys,
     /// The resources and the placement of each pod.
     #[serde(flatten)]
     pub keys: PodKeys,
@@ -125,6 +129,8 @@ pub(crate) struct SchedulerAndWorkers<'a> {
     pub image: &'a str,
     /// Dask's configuration, and the path of its table.
     pub config: (&'a DaskConfig, FieldPath),
+    /// True if some workers of the cluster have cuDF's spilling.
+    pub spills: bool,
     pub scheduler: (&'a Scheduler, FieldPath),
     pub worker: (&'a Worker, FieldPath),
 }
@@ -138,9 +144,15 @@ impl<'a> SchedulerAndWorkers<'a> {
     /// Returns both parts as the spec of a DaskCluster.
     pub fn spec(&self, scope: &Scope) -> Value {
         let [scheduler, worker] = self.pod_keys();
+        let mut scheduler_pod = pods::scheduler(&scheduler, scope);
+        if self.spills {
+            let env = &scheduler.keys.env;
+            device_memory::add_spill_to_container(&mut scheduler_pod["containers"][0], env);
+        }
+        let Worker { process, device_memory, .. } = self.worker.0;
         json!({
-            "scheduler": { "spec": pods::scheduler(&scheduler, scope) },
-            "worker": { "spec": pods::worker(&worker, &self.worker.0.process, scope) },
+            "scheduler": { "spec": scheduler_pod },
+            "worker": { "spec": pods::worker(&worker, process, device_memory, scope) },
         })
     }
 

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::dask::api::{CLUSTER_LABEL, COMPONENT_LABEL, GROUP_LABEL, UNHANDLED};
+use crate::dask::device_memory::DeviceMemoryKeys;
 use crate::dask::kopf::scaled_to;
 use crate::dask::process::ProcessKeys;
 use crate::dask::worker_count::RegisteredWorkers;
@@ -62,13 +63,19 @@ pub fn scheduler(pod_keys: &PodSpecKeys, scope: &Scope) -> Value {
 
 /// Returns the PodSpec of a worker. The two-word commands work in every image; one-word ones were removed in distributed
 /// 2026.6.0.
-pub fn worker(pod_keys: &PodSpecKeys, process: &ProcessKeys, scope: &Scope) -> Value {
+pub fn worker(
+    pod_keys: &PodSpecKeys,
+    process: &ProcessKeys,
+    device_memory: &DeviceMemoryKeys,
+    scope: &Scope,
+) -> Value {
     let command: &[&str] =
         if pod_keys.keys.gpus() > 0 { &["dask", "cuda", "worker"] } else { &["dask", "worker"] };
     let named = command.iter().copied().chain(["--name", "$(DASK_WORKER_NAME)"]);
     let mut args: Vec<String> =
         if pod_keys.args.is_empty() { named.map(str::to_owned).collect() } else { pod_keys.args.to_vec() };
     args.extend(process.args());
+    args.extend(device_memory.args());
     let resources = pod_keys.resources.into_iter().flatten().map(|(name, amount)| format!("{name}={amount}"));
     let resources: Vec<String> = resources.collect();
     if !resources.is_empty() {

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::dask::api::CLUSTER_LABEL;
 use crate::dask::cluster::{DaskCluster, Scheduler};
+use crate::dask::device_memory;
 use crate::dask::idle::IdleTimeout;
 use crate::dask::replicas::WorkerCountOwner;
 use crate::hosts::{adaptive, api, group, workers};
@@ -152,6 +153,9 @@ pub(crate) fn spec(section: &DaskCluster, scope: &Scope) -> Value {
         workers::add_secret_refs(&mut scheduler, &keys.env, scope);
     }
     section.config.add_to_process(&mut scheduler, &keys.env);
+    if section.has_cudf_spill() {
+        device_memory::add_spill_to_process(&mut scheduler, &keys.env);
+    }
     let environment = scope.environment(section.environment.as_deref());
     let worker = &section.worker;
     let hosts = PartHosts::of(section, scope);
@@ -164,7 +168,7 @@ pub(crate) fn spec(section: &DaskCluster, scope: &Scope) -> Value {
         "worker": workers::body(
             worker.replicas.most(),
             &worker.keys,
-            &worker.process,
+            (&worker.process, &worker.device_memory),
             &section.config,
             &worker.resources,
             scope,

@@ -56,7 +56,7 @@ pub(crate) fn lower(
         "worker": workers::body(
             section.replicas.most(),
             &section.keys,
-            &section.process,
+            (&section.process, &section.device_memory),
             &cluster.config,
             &section.resources,
             scope,

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::dask::api::{CLUSTER_LABEL, COMPONENT_LABEL};
 use crate::dask::cluster::{DaskCluster, Scheduler};
+use crate::dask::device_memory;
 use crate::dask::job::{self, DaskJob, Restart};
 use crate::dask::replicas::Replicas;
 use crate::descriptions::in_parentheses;
@@ -92,6 +93,9 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
         workers::add_secret_refs(&mut spec["program"], &section.keys.env, scope);
     }
     own.config.add_to_process(&mut spec["program"], &section.keys.env);
+    if own.has_cudf_spill() {
+        device_memory::add_spill_to_process(&mut spec["program"], &section.keys.env);
+    }
     if section.keys.gpus() > 0 {
         spec["program"]["gpus"] = json!(section.keys.gpus());
     }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::dask::device_memory::DeviceMemoryKeys;
 use crate::dask::pods::desired;
 use crate::dask::process::ProcessKeys;
 use crate::dask_config::DaskConfig;
@@ -34,7 +35,7 @@ pub(crate) const RESTART_EFFECT: &str = "workers are restarted";
 pub(crate) fn body(
     replicas: u32,
     keys: &PodKeys,
-    process: &ProcessKeys,
+    (process, device_memory): (&ProcessKeys, &DeviceMemoryKeys),
     config: &DaskConfig,
     resources: &std::collections::BTreeMap<String, f64>,
     scope: &Scope,
@@ -51,6 +52,10 @@ pub(crate) fn body(
     }
     if keys.gpus() > 0 {
         worker["gpus"] = json!(keys.gpus());
+    }
+    let cuda_options = device_memory.args();
+    if !cuda_options.is_empty() {
+        worker["cudaOptions"] = json!(cuda_options);
     }
     if let Some(interface) = interface {
         worker["interface"] = json!(interface);
@@ -159,6 +164,7 @@ pub(crate) fn provenance(origin: &FieldPath, process: &ProcessKeys) -> Vec<(Fiel
         (path("threads"), origin.key(threads)),
         (path("processes"), origin.key("processes")),
         (path("gpus"), origin.key("gpus")),
+        (path("cudaOptions"), origin.clone()),
         (path("interface"), origin.key("interface")),
         (path("localDirectory"), origin.key("local_directory")),
         (path("workerPort"), origin.key("worker_port")),

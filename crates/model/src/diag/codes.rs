@@ -246,8 +246,8 @@ codes! {
 
     WorkerProcess "DI0129" "how a worker runs"
     "Keys for the processes of workers contradict each other, or the target cannot follow them. On a host `cpu` is a number \
-     of threads as `threads` is. `dask cuda worker` starts one process for each GPU, with a nanny. On Kubernetes a worker is one \
-     process in one Pod and speaks TCP."
+     of threads as `threads` is. `dask cuda worker` starts one process for each GPU, with a nanny; it refuses some \
+     combinations of `rmm`, and ignores others. On Kubernetes a worker is one process in one Pod and speaks TCP."
     => "worker = { replicas = 4, threads = 2, memory = \"8Gi\", nanny = { spill = 0.7, terminate = false } }"
 
     PipInstall "DI0130" "packages that running workers install"

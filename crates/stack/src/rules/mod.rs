@@ -26,6 +26,7 @@ mod expiry;
 mod exposure;
 mod gke;
 mod gpu_images;
+mod gpu_memory;
 mod hosts;
 mod image_tag;
 mod jobs;
@@ -49,6 +50,7 @@ mod services;
 mod slurm;
 mod ssh_hosts;
 mod values;
+mod worker_section;
 mod workers;
 mod zones;
 

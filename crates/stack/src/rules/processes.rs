@@ -1,31 +1,14 @@
 //! Checks that the keys for worker processes are compatible, on every target.
 
-use std::collections::BTreeMap;
-
 use crate::rules::Context;
+use crate::rules::gpu_memory;
+use crate::rules::worker_section::{Finding, Workers};
 use kinds::dask::cluster::{Scheduler, Worker};
-use kinds::dask::process::{Nanny, ProcessKeys, ports};
+use kinds::dask::process::{Nanny, ports};
 use kinds::hosts::cluster::TCP;
 use kinds::hosts::workers::threads_of;
-use kinds::section::PodKeys;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
-
-/// The workers of one section.
-struct Workers<'a> {
-    path: FieldPath,
-    process: &'a ProcessKeys,
-    keys: &'a PodKeys,
-    args: &'a [String],
-    resources: &'a BTreeMap<String, f64>,
-}
-
-/// Paths with a text for each, what is wrong, and what to do.
-struct Finding {
-    message: String,
-    places: Vec<(FieldPath, &'static str)>,
-    help: String,
-}
 
 /// Checks that the keys for worker processes fit each other and the target.
 pub(crate) fn processes_fit(context: &mut Context<'_>) {
@@ -37,6 +20,8 @@ pub(crate) fn processes_fit(context: &mut Context<'_>) {
         let mut all = vec![Workers {
             path: path.key("worker"),
             process: &worker.process,
+            device_memory: &worker.device_memory,
+            image: &cluster.image,
             keys: &worker.keys,
             args: &worker.args,
             resources: &worker.resources,
@@ -44,6 +29,8 @@ pub(crate) fn processes_fit(context: &mut Context<'_>) {
         all.extend(cluster.group.iter().map(|(key, group)| Workers {
             path: path.key("group").key(key),
             process: &group.process,
+            device_memory: &group.device_memory,
+            image: group.image.as_deref().unwrap_or(&cluster.image),
             keys: &group.keys,
             args: &group.args,
             resources: &group.resources,
@@ -63,8 +50,14 @@ pub(crate) fn processes_fit(context: &mut Context<'_>) {
             if let Some(protocol) = &worker.protocol {
                 of_protocol(protocol, &path.key("protocol"), on_hosts, &mut findings);
             }
-            let Worker { process, keys, args, resources, .. } = worker;
-            of_workers(&Workers { path, process, keys, args, resources }, on_hosts, &mut findings);
+            let Worker { process, device_memory, keys, args, resources, .. } = worker;
+            let like = job.like.as_ref().and_then(|like| context.stack.dask_cluster.get(like));
+            let image = like.map(|like| &*like.image).or(job.image.as_deref()).unwrap_or_default();
+            of_workers(
+                &Workers { path, process, device_memory, image, keys, args, resources },
+                on_hosts,
+                &mut findings,
+            );
         }
         if let Some(scheduler) = &job.scheduler {
             of_scheduler(scheduler, &path.key("scheduler"), &mut findings);
@@ -81,6 +74,7 @@ pub(crate) fn processes_fit(context: &mut Context<'_>) {
 
 fn of_workers(workers: &Workers<'_>, on_hosts: bool, findings: &mut Vec<Finding>) {
     anywhere(workers, findings);
+    gpu_memory::fits(workers, findings);
     if on_hosts { on_a_host(workers, findings) } else { in_pods(workers, findings) }
 }
 
@@ -95,7 +89,7 @@ fn of_scheduler(scheduler: &Scheduler, path: &FieldPath, findings: &mut Vec<Find
 }
 
 fn anywhere(workers: &Workers<'_>, findings: &mut Vec<Finding>) {
-    let Workers { path, process, keys, args: _, resources } = workers;
+    let Workers { path, process, keys, resources, .. } = workers;
     let mut say = |message: String, places: Vec<(FieldPath, &'static str)>, help: &str| {
         findings.push(Finding { message, places, help: help.to_owned() });
     };
@@ -163,8 +157,12 @@ fn anywhere(workers: &Workers<'_>, findings: &mut Vec<Finding>) {
     }
 }
 
+fn join(section: &FieldPath, key: &FieldPath) -> FieldPath {
+    section.segments().iter().chain(key.segments()).cloned().collect()
+}
+
 fn on_a_host(workers: &Workers<'_>, findings: &mut Vec<Finding>) {
-    let Workers { path, process, keys, args: _, resources: _ } = workers;
+    let Workers { path, process, keys, .. } = workers;
     if let (Some(threads), Some(cpu)) = (process.threads, keys.cpu.as_deref())
         && threads_of(cpu).is_some_and(|known| known != u64::from(threads))
     {
@@ -212,7 +210,7 @@ fn not_whole(folder: &str, path: &FieldPath, help: &str, findings: &mut Vec<Find
 }
 
 fn in_pods(workers: &Workers<'_>, findings: &mut Vec<Finding>) {
-    let Workers { path, process, keys: _, args, resources: _ } = workers;
+    let Workers { path, process, device_memory, args, .. } = workers;
     if process.processes.is_some_and(|processes| processes > 1) {
         findings.push(Finding {
             message: format!(
@@ -241,10 +239,13 @@ fn in_pods(workers: &Workers<'_>, findings: &mut Vec<Finding>) {
         let with_value = format!("{option}=");
         args.iter().any(|arg| arg == option || arg.starts_with(&with_value))
     };
-    for (key, option, _) in process.options().into_iter().filter(|(_, option, _)| given(option)) {
+    let options = process.options().into_iter().map(|(key, option, _)| (FieldPath::keys([key]), option));
+    let options = options.chain(device_memory.options().into_iter().map(|(key, option, _)| (key, option)));
+    for (key, option) in options.filter(|(_, option)| given(option)) {
+        let key = join(path, &key);
         findings.push(Finding {
-            message: format!("`{}` sets `{option}`, and so does `{}`", path.key(key), path.key("args")),
-            places: vec![(path.key(key), ""), (path.key("args"), "and here")],
+            message: format!("`{key}` sets `{option}`, and so does `{}`", path.key("args")),
+            places: vec![(key, ""), (path.key("args"), "and here")],
             help: "remove one of them".to_owned(),
         });
     }
@@ -262,7 +263,13 @@ fn of_protocol(protocol: &str, place: &FieldPath, on_hosts: bool, findings: &mut
         let why = "the Dask operator gives workers a `tcp://` address";
         say(
             format!("`{place}` cannot be `{protocol}` on Kubernetes: {why}"),
-            "remove it, or put it into the stack of a host",
+            match protocol {
+                "ucx" => {
+                    "remove it: a `[job]` with all GPUs of a node can run `LocalCUDACluster(protocol=\"ucx\")`, and stacks with \
+                     `[local]`, `[ssh]` or `[slurm]` have `protocol = \"ucx\"`"
+                }
+                _ => "remove it, or put it into the stack of a host",
+            },
         );
     }
 }

@@ -174,7 +174,7 @@ class Pods:
                 raise Refused(500, "Failed", message % what["environment"]["name"])
             # It starts a process for each GPU that it sees. It has no option for their number, and none for a nanny.
             # Source: `cli.py` of dask-cuda 26.10.
-            command = [python, "-m", "dask", "cuda", "worker", address, "--name", name]
+            command = [python, "-m", "dask", "cuda", "worker", address, "--name", name] + worker.get("cudaOptions", [])
         else:
             processes = worker.get("processes", 1)
             command = [
