@@ -182,6 +182,12 @@ fn dry_runs_leave_no_trace() {
         assert_eq!(format!("{:?}", tried.snapshot()), before, "{method} {path}: {answer}");
         let real = send_routed(tried, method, &path, media, &body);
         assert_eq!(code, real.0, "{method} {path}: {answer}");
+        if code == 201 {
+            assert_ne!(
+                answer["metadata"]["uid"], real.1["metadata"]["uid"],
+                "{method} {path}: the uid of the dry run"
+            );
+        }
         assert_eq!(real, send_routed(quiet, method, &path, media, &body), "{method} {path}");
         assert_eq!(format!("{:?}", tried.snapshot()), format!("{:?}", quiet.snapshot()), "{method} {path}");
         tried.take_dirty();

@@ -7,12 +7,20 @@ use super::object::letters;
 pub struct Numbers {
     seed: String,
     drawn: u64,
+    /// Counters given to dry runs.
+    dry_runs: u64,
 }
 
 impl Numbers {
     /// Goes on after `drawn` numbers; `seed` makes uids differ from other clusters'.
     pub fn new(seed: &str, drawn: u64) -> Self {
-        Self { seed: seed.to_owned(), drawn }
+        Self { seed: seed.to_owned(), drawn, dry_runs: 0 }
+    }
+
+    /// Returns the counter of a dry run: no object of this cluster ever has a uid that it draws.
+    pub fn of_dry_run(&mut self) -> Self {
+        self.dry_runs += 1;
+        Self::new(&format!("{} dry run {}", self.seed, self.dry_runs), self.drawn)
     }
 
     /// Returns the seed of the uids.

@@ -128,10 +128,10 @@ impl Cluster {
     }
 
     /// Returns a copy for a dry run, which is dropped after it: its objects, kinds and numbers, without the history.
-    pub(super) fn scratch(&self) -> Self {
+    pub(super) fn scratch(&mut self) -> Self {
         Self {
             revision: self.revision,
-            numbers: Numbers::new(self.numbers.seed(), self.numbers.drawn()),
+            numbers: self.numbers.of_dry_run(),
             objects: self.objects.clone(),
             kinds: self.kinds.clone(),
             horizon: self.revision,
