@@ -75,22 +75,28 @@ pub enum DeviceAmount {
     Unlimited,
 }
 
-/// The units of `dask.utils.parse_bytes` that have one meaning.
-const UNITS: [(&str, f64); 14] = [
-    ("kB", 1e3),
-    ("MB", 1e6),
-    ("GB", 1e9),
-    ("TB", 1e12),
+/// The units of `dask.utils.parse_bytes`, in lower case as it compares them.
+const UNITS: [(&str, f64); 20] = [
     ("k", 1e3),
-    ("M", 1e6),
-    ("G", 1e9),
-    ("KiB", 1024.0),
-    ("MiB", 1_048_576.0),
-    ("GiB", 1_073_741_824.0),
-    ("TiB", 1_099_511_627_776.0),
-    ("Ki", 1024.0),
-    ("Mi", 1_048_576.0),
-    ("Gi", 1_073_741_824.0),
+    ("kb", 1e3),
+    ("m", 1e6),
+    ("mb", 1e6),
+    ("g", 1e9),
+    ("gb", 1e9),
+    ("t", 1e12),
+    ("tb", 1e12),
+    ("p", 1e15),
+    ("pb", 1e15),
+    ("ki", 1024.0),
+    ("kib", 1024.0),
+    ("mi", 1_048_576.0),
+    ("mib", 1_048_576.0),
+    ("gi", 1_073_741_824.0),
+    ("gib", 1_073_741_824.0),
+    ("ti", 1_099_511_627_776.0),
+    ("tib", 1_099_511_627_776.0),
+    ("pi", 1_125_899_906_842_624.0),
+    ("pib", 1_125_899_906_842_624.0),
 ];
 
 impl DeviceSize {
@@ -111,7 +117,8 @@ impl DeviceSize {
             let is_fraction = self.0.contains('.') && number <= 1.0;
             return is_fraction.then_some(DeviceAmount::Fraction(number));
         }
-        let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit.trim_start())?;
+        let unit = unit.trim_start().to_ascii_lowercase();
+        let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit)?;
         Some(DeviceAmount::Bytes(number * factor))
     }
 

@@ -31,19 +31,25 @@ fn at(place: FieldPath, message: String, help: &str) -> Finding {
     Finding { message, places: vec![(place, "")], help: help.to_owned() }
 }
 
-/// Returns a finding if another program than `dask cuda worker` would get the options.
-fn needs_dask_cuda(workers: &Workers<'_>) -> Option<Finding> {
+/// Returns a finding for each key whose option another program than `dask cuda worker` would get.
+fn needs_dask_cuda(workers: &Workers<'_>) -> Vec<Finding> {
     let Workers { path, device_memory, keys, args, .. } = workers;
-    let place = path.key(device_memory.keys().next()?);
-    if keys.gpus() == 0 {
+    let (has_gpus, is_other) = (keys.gpus() > 0, starts_dask_worker(args));
+    let places = device_memory.keys().map(|key| path.key(key)).filter(|_| !has_gpus || is_other);
+    let finding = |place: FieldPath| {
+        if has_gpus {
+            return Finding {
+                message: format!(
+                    "`{place}` is an option of `dask cuda worker`, and `args` starts `dask worker`"
+                ),
+                places: vec![(place, ""), (path.key("args"), "here")],
+                help: "remove one of them".to_owned(),
+            };
+        }
         let message = format!("`{place}` needs GPUs: it is an option of `dask cuda worker`");
-        return Some(at(place, message, "set `gpus`, or remove it"));
-    }
-    starts_dask_worker(args).then(|| Finding {
-        message: format!("`{place}` is an option of `dask cuda worker`, and `args` starts `dask worker`"),
-        places: vec![(place, ""), (path.key("args"), "here")],
-        help: "remove one of them".to_owned(),
-    })
+        at(place, message, "set `gpus`, or remove it")
+    };
+    places.map(finding).collect()
 }
 
 /// Returns true for the command lines of a worker without GPUs: `dask worker`, `dask-worker`, `-m distributed.cli.dask_worker`.
