@@ -11,6 +11,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::json::append;
 use model::address::FieldPath;
 
 /// Keys whose variables have another meaning for Dask or its operator. Source: `dask/config.py` of dask 2026.8.0 and
@@ -75,14 +76,7 @@ impl DaskConfig {
     pub fn add_to_container<V>(&self, container: &mut Value, env: &BTreeMap<String, V>) {
         let item =
             |(name, literal): (String, String)| json!({ "name": name, "value": in_container(&literal) });
-        let added: Vec<Value> = self.beside(env).map(item).collect();
-        if added.is_empty() {
-            return;
-        }
-        match &mut container["env"] {
-            Value::Array(list) => list.extend(added),
-            list => *list = json!(added),
-        }
+        append(container, "env", self.beside(env).map(item).collect());
     }
 
     /// Adds the variables to a process on a host, whose own variables are those of `env`.

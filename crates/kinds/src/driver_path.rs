@@ -7,7 +7,7 @@
 
 use serde_json::{Value, json};
 
-use crate::json::text;
+use crate::json::{append, text};
 use crate::scope::Scope;
 use crate::security_defaults::for_each_pod;
 use crate::short_forms::DriverInstall;
@@ -26,12 +26,8 @@ pub fn is_needed(scope: &Scope) -> bool {
 
 /// Adds the path to a container with GPUs, unless it sets a path of its own.
 pub fn add(container: &mut Value) {
-    if has_path(container) {
-        return;
-    }
-    match &mut container["env"] {
-        Value::Array(variables) => variables.push(variable()),
-        env => *env = json!([variable()]),
+    if !has_path(container) {
+        append(container, "env", vec![variable()]);
     }
 }
 

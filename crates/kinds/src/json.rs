@@ -19,6 +19,17 @@ pub fn number(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.parse().ok())
 }
 
+/// Appends items to the list under `key`, which is made if it is missing.
+pub(crate) fn append(object: &mut Value, key: &str, items: Vec<Value>) {
+    if items.is_empty() {
+        return;
+    }
+    match &mut object[key] {
+        Value::Array(list) => list.extend(items),
+        list => *list = Value::Array(items),
+    }
+}
+
 /// Returns true if a live object is being deleted.
 pub fn is_terminating(live: &Value) -> bool {
     !live["metadata"]["deletionTimestamp"].is_null() || live["status"] == "STOPPING"

@@ -25,7 +25,7 @@ const HEAD: &str = "\
 A stack is a TOML file, `stack.toml`. Its first line may name the schema for editors: `#:schema stack.schema.json` \
 (`dask-infra schema` prints it). `${var.NAME}` in any value is replaced by a variable of `[vars]`; a string that is nothing else takes the variable's type. `${env.NAME}` is replaced by an environment variable, in `[vars]` and `[gke]` only. `$${` is a literal `${`. `--var NAME=VALUE` sets a variable. The key of a section is the name of what it creates, unless `name` is set, and its address everywhere: `node_pool.a100`.
 
-A file can overlay another one: `extends = \"base.toml\"` before the first section, relative to the folder of the file that has it. Tables are merged key by key, lists and other values are replaced; the extended file may extend a third one. Every section takes `enabled = false`, which removes it, and `unset = [\"labels.x\"]`, which removes keys set by the extended file; `unset` before the first section takes whole paths (`node_pool.a.labels.x`). [Stacks](stacks.md) shows all of it, and `dask-infra show --effective` the result.
+A file can overlay another one: `extends = \"base.toml\"` before the first section, relative to the folder of the file that has it. Tables are merged key by key, lists and other values are replaced; the extended file may extend a third one. Every section takes `enabled = false`, which removes it, and `unset = [\"labels.x\"]`, which removes keys set by the extended file; `unset` before the first section takes full paths (`node_pool.a.labels.x`). [Stacks](stacks.md) shows all of it, and `dask-infra show --effective` the result.
 ";
 
 /// Returns the whole page.

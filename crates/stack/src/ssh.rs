@@ -62,7 +62,7 @@ struct Table {
     /// The file of the key, as `ssh -i` takes it: `/…` or `~/…`. Default as SSH is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     identity: Option<String>,
-    /// The Python 3.8 or later there that dask-infra runs with, as a whole path: `/…` or `~/…`. Default the `python3` on the `PATH`.
+    /// The Python 3.8 or later there that dask-infra runs with, as an absolute path: `/…` or `~/…`. Default the `python3` on the `PATH`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     python: Option<String>,
     /// Lines of bash before it, in a login shell: `["module load cuda"]`. Processes get the `PATH` and the `LD_LIBRARY_PATH` that they set.

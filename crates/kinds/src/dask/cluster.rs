@@ -368,8 +368,15 @@ impl DaskCluster {
 
     /// Returns true if some of its workers have cuDF's spilling.
     pub fn has_cudf_spill(&self) -> bool {
-        self.worker.device_memory.cudf_spill
-            || self.group.values().any(|group| group.device_memory.cudf_spill)
+        self.cudf_spill(&FieldPath::root()).is_some()
+    }
+
+    /// Returns the path of the key that switches cuDF's spilling on, for some of its workers; `origin` is the path of the section.
+    pub fn cudf_spill(&self, origin: &FieldPath) -> Option<FieldPath> {
+        let worker = self.worker.device_memory.cudf_spill.then(|| origin.key("worker"));
+        let group = self.group.iter().find(|(_, group)| group.device_memory.cudf_spill);
+        let group = group.map(|(name, _)| origin.key("group").key(name));
+        worker.or(group).map(|section| section.key("cudf_spill"))
     }
 
     pub fn recreation(&self) -> Recreation {
@@ -393,7 +400,7 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> (Resource, 
     let parts = SchedulerAndWorkers {
         image: &section.image,
         config: (&section.config, origin.key("config")),
-        spills: section.has_cudf_spill(),
+        cudf_spill: section.cudf_spill(&origin),
         scheduler: (&section.scheduler, origin.clone()),
         worker: (&section.worker, origin.clone()),
     };

@@ -10,8 +10,9 @@ use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 
+use crate::dask::process::arguments;
 use crate::env::Env;
-use crate::json::is_false;
+use crate::json::{append, is_false};
 use model::address::FieldPath;
 
 /// The variable that switches cuDF's spilling on in a process that is not a worker. dask-cuda asks for it on scheduler and clients.
@@ -53,7 +54,7 @@ pub struct Rmm {
     /// With `async`: unused memory above this size is given back. Default never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release_threshold: Option<DeviceSize>,
-    /// The folder for a log of allocations of each worker, as a whole path. It becomes large.
+    /// The folder for a log of allocations of each worker, as an absolute path. It becomes large.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_directory: Option<String>,
     /// `true`: RMM counts what is allocated, so that a program can ask for it. Default `false`.
@@ -62,8 +63,12 @@ pub struct Rmm {
 }
 
 /// An amount of GPU memory, as dask-cuda's command line takes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeviceSize(String);
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceSize {
+    /// The amount as the file has it.
+    text: String,
+    amount: Option<DeviceAmount>,
+}
 
 /// The unit of an amount.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -99,37 +104,49 @@ const UNITS: [(&str, f64); 20] = [
     ("pib", 1_125_899_906_842_624.0),
 ];
 
-impl DeviceSize {
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// Returns the amount; `None` for a text that is none. A whole number without a unit would be bytes, and is always a mistake.
-    pub fn amount(&self) -> Option<DeviceAmount> {
-        if self.0 == "auto" {
-            return Some(DeviceAmount::Unlimited);
+impl DeviceAmount {
+    /// Parses an amount; `None` for a text that is none. A whole number without a unit would be bytes, and is always a mistake.
+    fn parse(text: &str) -> Option<Self> {
+        if text == "auto" {
+            return Some(Self::Unlimited);
         }
-        let end = self.0.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(self.0.len());
-        let (number, unit) = self.0.split_at(end);
+        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, unit) = text.split_at(end);
         let number: f64 = number.parse().ok().filter(|number| *number > 0.0)?;
         if unit.is_empty() {
             // dask-cuda reads `1` as a byte, and `1.0` as all of the memory.
-            let is_fraction = self.0.contains('.') && number <= 1.0;
-            return is_fraction.then_some(DeviceAmount::Fraction(number));
+            let is_fraction = text.contains('.') && number <= 1.0;
+            return is_fraction.then_some(Self::Fraction(number));
         }
         let unit = unit.trim_start().to_ascii_lowercase();
         let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit)?;
-        Some(DeviceAmount::Bytes(number * factor))
+        Some(Self::Bytes(number * factor))
+    }
+}
+
+impl DeviceSize {
+    fn new(text: String) -> Self {
+        let amount = DeviceAmount::parse(&text);
+        Self { text, amount }
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Returns the amount; `None` for a text that is none.
+    pub fn amount(&self) -> Option<DeviceAmount> {
+        self.amount
     }
 
     /// Returns true for an amount with a number.
     pub fn is_limited(&self) -> bool {
-        matches!(self.amount(), Some(DeviceAmount::Fraction(_) | DeviceAmount::Bytes(_)))
+        matches!(self.amount, Some(DeviceAmount::Fraction(_) | DeviceAmount::Bytes(_)))
     }
 
     /// Returns true if it is larger than `other`. A fraction and bytes compare only on a GPU.
     pub fn is_larger_than(&self, other: &Self) -> bool {
-        match (self.amount(), other.amount()) {
+        match (self.amount, other.amount) {
             (Some(DeviceAmount::Fraction(one)), Some(DeviceAmount::Fraction(other)))
             | (Some(DeviceAmount::Bytes(one)), Some(DeviceAmount::Bytes(other))) => one > other,
             _ => false,
@@ -158,7 +175,7 @@ impl Rmm {
             log_directory,
             track_allocations,
         } = self;
-        let size = |size: &Option<DeviceSize>| size.as_ref().map(|size| size.0.clone());
+        let size = |size: &Option<DeviceSize>| size.as_ref().map(|size| size.text.clone());
         let valued = [
             ("pool", "--rmm-pool-size", size(pool)),
             ("maximum", "--rmm-maximum-pool-size", size(maximum)),
@@ -184,7 +201,7 @@ impl DeviceMemoryKeys {
         let rmm = rmm.map(|(key, option, value)| (FieldPath::keys(["rmm", key]), option, value));
         let limit = device_memory_limit.as_ref().map(|limit| {
             let key = FieldPath::keys(["device_memory_limit"]);
-            (key, "--device-memory-limit", Some(limit.0.clone()))
+            (key, "--device-memory-limit", Some(limit.text.clone()))
         });
         let spill = cudf_spill.then(|| (FieldPath::keys(["cudf_spill"]), "--enable-cudf-spill", None));
         rmm.chain(limit).chain(spill).collect()
@@ -192,8 +209,7 @@ impl DeviceMemoryKeys {
 
     /// Returns the options as arguments.
     pub fn args(&self) -> Vec<String> {
-        let options = self.options().into_iter();
-        options.flat_map(|(_, option, value)| std::iter::once(option.to_owned()).chain(value)).collect()
+        arguments(self.options())
     }
 
     /// Returns the keys that are set.
@@ -215,14 +231,20 @@ pub(crate) fn spill_variable() -> Value {
 
 /// Switches cuDF's spilling on in the container of a scheduler or client with the variables `env` of its section.
 pub(crate) fn add_spill_to_container(container: &mut Value, env: &Env) {
-    if env.contains_key(SPILL_VARIABLE) {
-        return;
+    if !env.contains_key(SPILL_VARIABLE) {
+        append(container, "env", vec![spill_variable()]);
     }
-    let variable = spill_variable();
-    match &mut container["env"] {
-        Value::Array(list) => list.push(variable),
-        list => *list = json!([variable]),
-    }
+}
+
+/// Returns the provenance of the variable in a container at `path`; `origin` is the path of the key.
+pub(crate) fn spill_provenance(
+    container: &Value,
+    path: &FieldPath,
+    origin: &FieldPath,
+) -> Option<(FieldPath, FieldPath)> {
+    let mut variables = container["env"].as_array().into_iter().flatten();
+    let index = variables.position(|variable| *variable == spill_variable())?;
+    Some((path.key("env").index(index), origin.clone()))
 }
 
 /// Switches cuDF's spilling on in the process of a scheduler or client on a host.
@@ -232,11 +254,20 @@ pub(crate) fn add_spill_to_process(process: &mut Value, env: &Env) {
     }
 }
 
+/// Returns the provenance of the variable in a process at `path` with the variables `env` of its section.
+pub(crate) fn process_spill_provenance(
+    env: &Env,
+    path: &FieldPath,
+    origin: FieldPath,
+) -> Option<(FieldPath, FieldPath)> {
+    (!env.contains_key(SPILL_VARIABLE)).then(|| (path.key("env").key(SPILL_VARIABLE), origin))
+}
+
 impl Serialize for DeviceSize {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.amount() {
+        match self.amount {
             Some(DeviceAmount::Fraction(fraction)) => serializer.serialize_f64(fraction),
-            _ => serializer.serialize_str(&self.0),
+            _ => serializer.serialize_str(&self.text),
         }
     }
 }
@@ -253,19 +284,19 @@ impl<'de> Deserialize<'de> for DeviceSize {
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<DeviceSize, E> {
-                Ok(DeviceSize(text.to_owned()))
+                Ok(DeviceSize::new(text.to_owned()))
             }
 
             fn visit_f64<E: Error>(self, fraction: f64) -> Result<DeviceSize, E> {
-                Ok(DeviceSize(format!("{fraction:?}")))
+                Ok(DeviceSize::new(format!("{fraction:?}")))
             }
 
             fn visit_u64<E: Error>(self, number: u64) -> Result<DeviceSize, E> {
-                Ok(DeviceSize(number.to_string()))
+                Ok(DeviceSize::new(number.to_string()))
             }
 
             fn visit_i64<E: Error>(self, number: i64) -> Result<DeviceSize, E> {
-                Ok(DeviceSize(number.to_string()))
+                Ok(DeviceSize::new(number.to_string()))
             }
         }
 

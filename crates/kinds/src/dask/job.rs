@@ -278,8 +278,11 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
     let mut provenance = provenance(&origin, section);
     let mut metadata = json!({ "name": name, "namespace": namespace, "labels": scope.labels() });
     let mut job = json!({ "spec": pods::program(&program, scope) });
-    if parts.spills {
-        device_memory::add_spill_to_container(&mut job["spec"]["containers"][0], &section.keys.env);
+    let container = FieldPath::keys(["spec", "job", "spec", "containers"]).index(0);
+    if let Some(spill) = &parts.cudf_spill {
+        let made = &mut job["spec"]["containers"][0];
+        device_memory::add_spill_to_container(made, &section.keys.env);
+        provenance.extend(device_memory::spill_provenance(made, &container, spill));
     }
     job["spec"]["restartPolicy"] = json!(section.restart.policy());
     let mut cluster = parts.spec(scope);
@@ -294,7 +297,6 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
         gang::set_cluster_roles(&mut cluster);
         provenance.extend(gang::provenance(&FieldPath::keys(["metadata"]), &origin, &number));
     }
-    let container = FieldPath::keys(["spec", "job", "spec", "containers"]).index(0);
     let (config, config_of) = &parts.config;
     provenance.extend(config.container_provenance(&job["spec"]["containers"][0], &container, config_of));
     section.keys.merge_into(&mut job, &FieldPath::keys(["spec", "job"]), &origin, &mut provenance);
@@ -350,8 +352,8 @@ fn parts<'a>(
     let scheduler = scheduler.as_ref().or(like.map(|like| &like.scheduler)).unwrap_or(&defaults.0);
     let worker = worker.as_ref().or(like.map(|like| &like.worker)).unwrap_or(&defaults.1);
     let config = section.config(like, origin);
-    let spills = worker.device_memory.cudf_spill;
-    SchedulerAndWorkers { image, config, spills, scheduler: (scheduler, at.0), worker: (worker, at.1) }
+    let cudf_spill = worker.device_memory.cudf_spill.then(|| at.1.key("worker").key("cudf_spill"));
+    SchedulerAndWorkers { image, config, cudf_spill, scheduler: (scheduler, at.0), worker: (worker, at.1) }
 }
 
 /// Returns the external job that `[dask_job.KEY]` describes with `manage = false`.

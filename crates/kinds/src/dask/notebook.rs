@@ -173,12 +173,14 @@ pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &
     let mut provenance = section.provenance(&origin, &path.key("spec"));
     let mut pod = template::bare("notebook", &pod_keys, scope);
     if let Some((key, like)) = section.like.as_ref().zip(like) {
+        let of = FieldPath::keys(["dask_cluster", key]);
         let container = path.key("spec").key("containers").index(0);
-        let table = FieldPath::keys(["dask_cluster", key, "config"]);
-        provenance.extend(like.config.container_provenance(&pod["containers"][0], &container, &table));
-    }
-    if like.is_some_and(DaskCluster::has_cudf_spill) {
-        device_memory::add_spill_to_container(&mut pod["containers"][0], &section.keys.env);
+        let made = &mut pod["containers"][0];
+        provenance.extend(like.config.container_provenance(made, &container, &of.key("config")));
+        if let Some(spill) = like.cudf_spill(&of) {
+            device_memory::add_spill_to_container(made, &section.keys.env);
+            provenance.extend(device_memory::spill_provenance(made, &container, &spill));
+        }
     }
     section.fill(&mut pod, like, &env::own_secret(&scope.owner));
     let mut depends_on = pods::dependencies(&[&pod_keys], namespace, scope);

@@ -129,8 +129,8 @@ pub(crate) struct SchedulerAndWorkers<'a> {
     pub image: &'a str,
     /// Dask's configuration, and the path of its table.
     pub config: (&'a DaskConfig, FieldPath),
-    /// True if some workers of the cluster have cuDF's spilling.
-    pub spills: bool,
+    /// The path of the key that switches cuDF's spilling on, for some workers of the cluster.
+    pub cudf_spill: Option<FieldPath>,
     pub scheduler: (&'a Scheduler, FieldPath),
     pub worker: (&'a Worker, FieldPath),
 }
@@ -145,7 +145,7 @@ impl<'a> SchedulerAndWorkers<'a> {
     pub fn spec(&self, scope: &Scope) -> Value {
         let [scheduler, worker] = self.pod_keys();
         let mut scheduler_pod = pods::scheduler(&scheduler, scope);
-        if self.spills {
+        if self.cudf_spill.is_some() {
             let env = &scheduler.keys.env;
             device_memory::add_spill_to_container(&mut scheduler_pod["containers"][0], env);
         }
@@ -173,6 +173,8 @@ impl<'a> SchedulerAndWorkers<'a> {
             let container = path.key("spec").key("containers").index(0);
             let made = &spec[part]["spec"]["containers"][0];
             provenance.extend(config.container_provenance(made, &container, config_of));
+            let spill = self.cudf_spill.as_ref();
+            provenance.extend(spill.and_then(|key| device_memory::spill_provenance(made, &container, key)));
             keys.merge_into(&mut spec[part], &path, &from, provenance);
         }
     }

@@ -33,7 +33,7 @@ pub struct ProcessKeys {
     /// Ports of the nannies of workers: `"40100:40199"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nanny_port: Option<String>,
-    /// The folder for what does not fit into memory, as a whole path: `"/scratch"`. Each worker has one of its own in it, which
+    /// The folder for what does not fit into memory, as an absolute path: `"/scratch"`. Each worker has one of its own in it, which
     /// goes with the worker; jobs of SLURM share one, which stays. It must exist on a host. Default there a folder below `~/.local/state/dask-infra`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_directory: Option<String>,
@@ -122,6 +122,13 @@ pub fn ports(text: &str) -> Option<(u16, u16)> {
     Some((number(first)?, number(last)?)).filter(|(first, last)| first <= last)
 }
 
+/// Returns options, each with its key and its value, as arguments.
+pub(crate) fn arguments<K>(options: Vec<(K, &'static str, Option<String>)>) -> Vec<String> {
+    let words =
+        |(_, option, value): (K, &str, Option<String>)| std::iter::once(option.to_owned()).chain(value);
+    options.into_iter().flat_map(words).collect()
+}
+
 impl ProcessKeys {
     /// Returns the ports that are set, by their keys.
     pub fn port_keys(&self) -> impl Iterator<Item = (&'static str, &str)> {
@@ -148,8 +155,7 @@ impl ProcessKeys {
 
     /// Returns the options as arguments.
     pub fn args(&self) -> Vec<String> {
-        let options = self.options().into_iter();
-        options.flat_map(|(_, option, value)| std::iter::once(option.to_owned()).chain(value)).collect()
+        arguments(self.options())
     }
 
     /// Returns the environment variables of workers.

@@ -224,6 +224,9 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     let mut provenance = workers::provenance(&origin.key("worker"), &section.worker.process);
     let path = FieldPath::keys(["spec", "scheduler"]);
     provenance.extend(config_provenance(section, &origin.key("config")));
+    let spill = section.cudf_spill(&origin);
+    let env = &section.scheduler.keys.env;
+    provenance.extend(spill.and_then(|key| device_memory::process_spill_provenance(env, &path, key)));
     provenance.extend(pip_install_from(section.environment.as_deref(), scope));
     let number = origin.key("worker").key("replicas");
     provenance.extend([

@@ -49,7 +49,7 @@ impl Runtime {
 #[schemars(rename = "ContainerTable")]
 struct Table<'a> {
     /// The image: `"ghcr.io/dask/dask:2026.8.0-py3.12"`, with a digest (`…@sha256:…`) the same one everywhere; for apptainer also the
-    /// whole path of a `.sif` file or of an unpacked image.
+    /// absolute path of a `.sif` file or of an unpacked image.
     image: Cow<'a, str>,
     /// The program that runs it. Default the first of podman, docker, apptainer and singularity that is on the `PATH` of a host
     /// and answers; with `[slurm]` the first of apptainer, singularity and podman.
@@ -59,7 +59,7 @@ struct Table<'a> {
     /// then, and see only `local_directory`, their certificates and `mounts` of the host's files.
     #[serde(default = "sees_home", skip_serializing_if = "is_true")]
     home: bool,
-    /// Folders of the host that processes see beside the home, by whole paths: `"/data"`, `"/data:/mnt/data"`, `"/data:/data:ro"`.
+    /// Folders of the host that processes see beside the home, by absolute paths: `"/data"`, `"/data:/mnt/data"`, `"/data:/data:ro"`.
     #[serde(default, skip_serializing_if = "<[String]>::is_empty")]
     mounts: Cow<'a, [String]>,
     /// More options of `podman run`, `docker run` or `apptainer exec`, each word by itself: `["--init", "--ulimit", "nofile=65536"]`.

@@ -81,11 +81,11 @@ pub struct Environment {
     /// memory and the user of the host and with the home at its place. It is pulled to each host that does not have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<Container>,
-    /// The Python to make it with: a version (`"3.12"`; uv downloads what is not there) or the whole path of an interpreter.
+    /// The Python to make it with: a version (`"3.12"`; uv downloads what is not there) or the absolute path of an interpreter.
     /// Default the `python3` of the `PATH`. With `container`, the interpreter in the image, default its `python3`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub python: Option<String>,
-    /// A Python that is there: the whole path (`/…` or `~/…`) of an interpreter or of the folder of an environment, with
+    /// A Python that is there: the absolute path (`/…` or `~/…`) of an interpreter or of the folder of an environment, with
     /// `distributed` in it. Used as it is, never written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,

@@ -93,7 +93,7 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
         workers::add_secret_refs(&mut spec["program"], &section.keys.env, scope);
     }
     own.config.add_to_process(&mut spec["program"], &section.keys.env);
-    if own.has_cudf_spill() {
+    if own.worker.device_memory.cudf_spill {
         device_memory::add_spill_to_process(&mut spec["program"], &section.keys.env);
     }
     if section.keys.gpus() > 0 {
@@ -187,6 +187,12 @@ fn provenance(
     let (config, table) = section.config(like, origin);
     provenance.extend(cluster::config_provenance(own, &table));
     provenance.extend(config.process_provenance(&section.keys.env, &path(&["program"]), &table));
+    let parts = [("scheduler", &own.scheduler.keys.env), ("program", &section.keys.env)];
+    let spill = own.worker.device_memory.cudf_spill.then(|| worker.key("cudf_spill"));
+    provenance.extend(spill.into_iter().flat_map(|key| {
+        let of = |(part, env)| device_memory::process_spill_provenance(env, &path(&[part]), key.clone());
+        parts.map(of).into_iter().flatten()
+    }));
     provenance.extend(cluster::pip_install_from(own.environment.as_deref(), scope));
     if own.worker.hosts.is_empty() {
         provenance.push((path(&["worker", "hosts"]), target.key("hosts")));

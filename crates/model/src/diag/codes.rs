@@ -258,7 +258,7 @@ codes! {
 
     Container "DI0131" "the container of an environment"
     "`container` names an image by which scheduler and workers run on a host: with podman or docker by its name, with apptainer or \
-     singularity also by the path of a file. `mounts` are whole paths, `options` are those of `podman run`, `docker run` or `apptainer exec` \
+     singularity also by the path of a file. `mounts` are absolute paths, `options` are those of `podman run`, `docker run` or `apptainer exec` \
      but for those by which a container is found again. Workers that are jobs of SLURM need a runtime without a daemon."
     => "[environment.main]\ncontainer = { image = \"ghcr.io/dask/dask:2026.8.0-py3.12\", runtime = \"podman\", mounts = [\"/data\"] }"
 

@@ -98,11 +98,11 @@ fn of_lists(path: &FieldPath, container: &Container) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     for mount in &container.mounts {
         let parts: Vec<&str> = mount.split(':').collect();
-        let is_whole = parts[0].starts_with('/') || parts[0].starts_with("~/") || parts[0] == "~";
+        let is_absolute = parts[0].starts_with('/') || parts[0].starts_with("~/") || parts[0] == "~";
         let has_place = parts.get(1).is_none_or(|inside| inside.starts_with('/'));
-        if !is_whole || !has_place || parts.len() > 3 {
+        if !is_absolute || !has_place || parts.len() > 3 {
             let message = format!("`{mount}` of `{path}` is not a mount");
-            let help = "give a whole path of the host, and where it is seen, if not at the same place: `\"/data\"`, `\"/data:/mnt\"`, \
+            let help = "give an absolute path of the host, and where it is seen, if not at the same place: `\"/data\"`, `\"/data:/mnt\"`, \
                         `\"/data:/mnt:ro\"`";
             found.push(wrong(message, path.key("container").key("mounts"), "in this list", help));
         }
@@ -143,7 +143,7 @@ fn of_python(path: &FieldPath, environment: &Environment) -> Option<Diagnostic> 
     is_version.then(|| {
         let message =
             format!("`python` of `{path}` is a version, and the Python of an image is that of the image");
-        let help = "take it out, or name an interpreter in the image by its whole path";
+        let help = "take it out, or name an interpreter in the image by its absolute path";
         wrong(message, path.key("python"), "not a program", help)
             .at_value(path.key("container"), "has its own Python")
     })

@@ -12,6 +12,10 @@ const WITHOUT_SPILL: [u32; 2] = [24, 2];
 /// The last release whose `--rmm-maximum-pool-size` needs a pool, with `--rmm-async` too.
 const MAXIMUM_NEEDS_POOL: [u32; 2] = [25, 10];
 
+/// Options of `dask cuda worker` that exclude each other.
+const ASYNC: &str = "--rmm-async";
+const MANAGED: &str = "--rmm-managed-memory";
+
 /// Checks the keys of the workers of one section.
 pub(super) fn fits(workers: &Workers<'_>, findings: &mut Vec<Finding>) {
     let Workers { path, device_memory, .. } = workers;
@@ -21,7 +25,7 @@ pub(super) fn fits(workers: &Workers<'_>, findings: &mut Vec<Finding>) {
         limit.map(|size| not_a_size(size, path.key("device_memory_limit"), ", or `\"auto\"` for no limit")),
     );
     if let Some(rmm) = &device_memory.rmm {
-        rmm_fits(rmm, &path.key("rmm"), findings);
+        rmm_fits(rmm, workers, findings);
     }
     findings.extend(unknown_to_release(workers));
 }
@@ -63,29 +67,32 @@ fn not_a_size(size: &DeviceSize, place: FieldPath, or: &str) -> Finding {
     at(place, format!("`{}` is not an amount of GPU memory", size.as_str().escape_debug()), &help)
 }
 
-fn rmm_fits(rmm: &Rmm, path: &FieldPath, findings: &mut Vec<Finding>) {
+fn rmm_fits(rmm: &Rmm, workers: &Workers<'_>, findings: &mut Vec<Finding>) {
+    let path = &workers.path.key("rmm");
     if *rmm == Rmm::default() {
         let help = "set `pool`, `async` or `managed`, or remove it";
         findings.push(at(path.clone(), format!("`{path}` sets nothing"), help));
     }
     let not_limited = rmm.sizes().filter(|(_, size)| !size.is_limited());
     findings.extend(not_limited.map(|(key, size)| not_a_size(size, path.key(key), "")));
-    findings.extend(without_effect(rmm, path));
+    findings.extend(without_effect(rmm, workers));
     findings.extend(contradiction(rmm, path));
+    findings.extend(contradicts_args(rmm, workers));
     let folder = rmm.log_directory.as_ref().filter(|folder| !folder.starts_with('/'));
-    findings.extend(folder.map(|folder| Finding {
-        message: format!("`{folder}` is not a whole path"),
-        places: vec![(path.key("log_directory"), "relative to what?")],
-        help: "begin it with `/`".to_owned(),
-    }));
+    findings.extend(
+        folder.map(|folder| Finding::relative_path(folder, path.key("log_directory"), "begin it with `/`")),
+    );
 }
 
-/// Returns the keys that another one has to be set for.
-fn without_effect(rmm: &Rmm, path: &FieldPath) -> impl Iterator<Item = Finding> {
-    let has_allocator = rmm.pool.is_some() || rmm.asynchronous;
-    let release = rmm.release_threshold.is_some() && !rmm.asynchronous;
+/// Returns the keys that another one has to be set for, here or in `args`.
+fn without_effect(rmm: &Rmm, workers: &Workers<'_>) -> impl Iterator<Item = Finding> {
+    let path = workers.path.key("rmm");
+    let is_async = rmm.asynchronous || workers.has_option(ASYNC);
+    let has_allocator = rmm.pool.is_some() || workers.has_option("--rmm-pool-size") || is_async;
+    let is_managed = rmm.managed || workers.has_option(MANAGED);
+    let release = rmm.release_threshold.is_some() && !is_async;
     let maximum = rmm.maximum.is_some() && !has_allocator;
-    let log = rmm.log_directory.is_some() && !has_allocator && !rmm.managed;
+    let log = rmm.log_directory.is_some() && !has_allocator && !is_managed;
     let rows = [
         (release, "release_threshold", "needs `async`", "set `async = true`"),
         (maximum, "maximum", "has no effect without a pool", "set `pool`"),
@@ -96,7 +103,7 @@ fn without_effect(rmm: &Rmm, path: &FieldPath) -> impl Iterator<Item = Finding> 
             "set `pool`, `async` or `managed`",
         ),
     ];
-    rows.into_iter().filter(|(is_alone, ..)| *is_alone).map(|(_, key, why, help)| {
+    rows.into_iter().filter(|(is_alone, ..)| *is_alone).map(move |(_, key, why, help)| {
         let place = path.key(key);
         let message = format!("`{place}` {why}");
         at(place, message, &format!("{help}, or remove it"))
@@ -117,6 +124,18 @@ fn contradiction(rmm: &Rmm, path: &FieldPath) -> impl Iterator<Item = Finding> {
         help: "raise `maximum`, or lower `pool`".to_owned(),
     });
     allocators.into_iter().chain(sizes)
+}
+
+/// Returns the keys that do not go together with an option in `args`.
+fn contradicts_args(rmm: &Rmm, workers: &Workers<'_>) -> impl Iterator<Item = Finding> {
+    let rows = [(rmm.asynchronous, "async", MANAGED), (rmm.managed, "managed", ASYNC)];
+    let (path, args) = (workers.path.key("rmm"), workers.path.key("args"));
+    let both = rows.into_iter().filter(|(is_set, _, option)| *is_set && workers.has_option(option));
+    both.map(move |(_, key, option)| Finding {
+        message: format!("`{}` cannot be used with `{option}`: dask-cuda refuses to start", path.key(key)),
+        places: vec![(path.key(key), ""), (args.clone(), "has it")],
+        help: "remove one of them".to_owned(),
+    })
 }
 
 /// Returns the keys that the dask-cuda of a RAPIDS image does not take, as far as the image's tag says.

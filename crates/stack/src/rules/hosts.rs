@@ -420,7 +420,7 @@ fn of_environment(context: &mut Context<'_>, path: &FieldPath, environment: &Env
         [("python", python.as_deref().filter(|python| python.contains('/'))), ("path", found.as_deref())];
     for (key, file) in files {
         let Some(file) = file.filter(|file| is_relative(file)) else { continue };
-        let message = format!("`{file}` is not a whole path");
+        let message = format!("`{file}` is not an absolute path");
         let finding = Diagnostic::error(Code::EnvironmentSource, message);
         let finding = finding.at_value(path.key(key), "relative to what?");
         context.say_of_value(finding.help("begin it with `/` or with `~/`"));
@@ -447,7 +447,7 @@ fn of_environment(context: &mut Context<'_>, path: &FieldPath, environment: &Env
 }
 
 /// Returns true if a text may be a package for `pip install`: a name with extras, versions, a URL or a marker behind it,
-/// or a URL, or a whole path. Source: PEP 508.
+/// or a URL, or an absolute path. Source: PEP 508.
 pub(crate) fn is_package(text: &str) -> bool {
     let text = text.trim();
     let name_ends = |c: char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'));

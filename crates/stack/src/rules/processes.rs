@@ -176,7 +176,8 @@ fn on_a_host(workers: &Workers<'_>, findings: &mut Vec<Finding>) {
         && !folder.starts_with('/')
         && !folder.starts_with("~/")
     {
-        not_whole(folder, path, "begin it with `/` or with `~/`", findings);
+        let place = path.key("local_directory");
+        findings.push(Finding::relative_path(folder, place, "begin it with `/` or with `~/`"));
     }
     for (key, text) in process.port_keys() {
         let place = path.key(key);
@@ -201,16 +202,8 @@ fn on_a_host(workers: &Workers<'_>, findings: &mut Vec<Finding>) {
     }
 }
 
-fn not_whole(folder: &str, path: &FieldPath, help: &str, findings: &mut Vec<Finding>) {
-    findings.push(Finding {
-        message: format!("`{folder}` is not a whole path"),
-        places: vec![(path.key("local_directory"), "relative to what?")],
-        help: help.to_owned(),
-    });
-}
-
 fn in_pods(workers: &Workers<'_>, findings: &mut Vec<Finding>) {
-    let Workers { path, process, device_memory, args, .. } = workers;
+    let Workers { path, process, device_memory, .. } = workers;
     if process.processes.is_some_and(|processes| processes > 1) {
         findings.push(Finding {
             message: format!(
@@ -233,15 +226,12 @@ fn in_pods(workers: &Workers<'_>, findings: &mut Vec<Finding>) {
         });
     }
     if let Some(folder) = process.local_directory.as_deref().filter(|folder| !folder.starts_with('/')) {
-        not_whole(folder, path, "begin it with `/`: in a container there is no home to begin with", findings);
+        let help = "begin it with `/`: in a container there is no home to begin with";
+        findings.push(Finding::relative_path(folder, path.key("local_directory"), help));
     }
-    let given = |option: &str| {
-        let with_value = format!("{option}=");
-        args.iter().any(|arg| arg == option || arg.starts_with(&with_value))
-    };
     let options = process.options().into_iter().map(|(key, option, _)| (FieldPath::keys([key]), option));
     let options = options.chain(device_memory.options().into_iter().map(|(key, option, _)| (key, option)));
-    for (key, option) in options.filter(|(_, option)| given(option)) {
+    for (key, option) in options.filter(|(_, option)| workers.has_option(option)) {
         let key = join(path, &key);
         findings.push(Finding {
             message: format!("`{key}` sets `{option}`, and so does `{}`", path.key("args")),

@@ -18,9 +18,28 @@ pub(super) struct Workers<'a> {
     pub resources: &'a BTreeMap<String, f64>,
 }
 
+impl Workers<'_> {
+    /// Returns true if `args` have the option.
+    pub fn has_option(&self, option: &str) -> bool {
+        let with_value = format!("{option}=");
+        self.args.iter().any(|arg| arg == option || arg.starts_with(&with_value))
+    }
+}
+
 /// Paths with a text for each, what is wrong, and what to do.
 pub(super) struct Finding {
     pub message: String,
     pub places: Vec<(FieldPath, &'static str)>,
     pub help: String,
+}
+
+impl Finding {
+    /// Returns the finding on a path that is not absolute.
+    pub fn relative_path(path: &str, place: FieldPath, help: &str) -> Self {
+        Self {
+            message: format!("`{path}` is not an absolute path"),
+            places: vec![(place, "relative to what?")],
+            help: help.to_owned(),
+        }
+    }
 }

@@ -224,11 +224,11 @@ class Containers:
         except (IndexError, ValueError):
             versions = None
         if versions is None:
-            message = "`%s` does not run in the image %s: %s; `python` names another interpreter in it, by its whole path"
+            message = "`%s` does not run in the image %s: %s; `python` names another interpreter in it, by its absolute path"
             raise Refused(500, "Failed", message % (python, image, last_line(run.stderr)))
         if "distributed" not in versions:
             message = "the image %s has no package `distributed` for its `%s`: install `dask[distributed]` in the image, or name " \
-                "another interpreter in it with `python`, by its whole path"
+                "another interpreter in it with `python`, by its absolute path"
             raise Refused(500, "Failed", message % (image, python))
         extras = extras_of(versions)
         by_hand, _ = contained(container, [python], {})
