@@ -40,7 +40,7 @@ mod yaml;
 
 pub use budget::Budget;
 pub use fields::fields;
-pub use kinds::dask::check::{BuiltInCheck, Check, CheckRun, ProgramRole};
+pub use kinds::dask::check::{BuiltInCheck, Check, CheckRole, CheckRun};
 pub use kinds::dask::cluster::{DaskCluster, Scheduler, Worker};
 pub use kinds::dask::group::DaskGroup;
 pub use kinds::dask::idle::{IdleTable, IdleTimeout};

@@ -191,7 +191,7 @@ async fn the_ready_stack_lives_and_goes_on_a_real_control_plane() {
     run(&user, &["apply", "-v", "--auto-approve"])
         .expect(0)
         .says("14 added")
-        .says("1 check passed")
+        .says("2 checks passed")
         .says("Test PASSED");
     let operator = operator.await.unwrap();
     run(&user, &["plan", "--detailed-exitcode"]).expect(0).says("No changes");
@@ -280,7 +280,7 @@ async fn a_cuda_check_is_judged_by_its_end_and_its_log() {
     ] {
         plane.restart_kwok(fate, &[]).await;
         run(&user, &["apply", "--auto-approve"]).expect(1).says("check.cuda").says(said);
-        run(&user, &["plan"]).expect(0).says("1 check to run");
+        run(&user, &["plan"]).expect(0).says("2 checks to run");
         let clusters = client.get("/apis/kubernetes.dask.org/v1/daskclusters").await.1;
         assert_eq!(items(&clusters).len(), 0, "no worker before the check has passed: {clusters}");
     }

@@ -104,7 +104,7 @@ fn an_offline_plan_needs_nothing_and_counts_everything() {
         data.starts_with("Plan for stack rapids on demo / us-central1-c / rapids-gpu — OFFLINE\noffline: "),
         "{data}"
     );
-    assert!(data.contains("\nPlan: 14 to add, 1 check to run, in 7 sections.\n"), "{data}");
+    assert!(data.contains("\nPlan: 14 to add, 2 checks to run, in 8 sections.\n"), "{data}");
     assert!(!data.contains('\u{1b}'), "no colours into a pipe");
     let coloured = program_output(
         program(dir.path(), &format!("--stack {STACK} plan --offline --color always"))

@@ -126,7 +126,7 @@ fn a_stack_is_begun_tried_looked_at_and_taken_away() {
     user.run(&["--sandbox", "plan", "--summary", "--detailed-exitcode"]).expect(2).says("create");
     user.run(&["--sandbox", "apply", "--auto-approve"]).expect(0);
     user.run(&["--sandbox", "plan", "--detailed-exitcode"]).expect(0);
-    let status = user.run(&["--sandbox", "status"]).expect(0).says("All 7 are ready.");
+    let status = user.run(&["--sandbox", "status"]).expect(0).says("All 8 are ready.");
     assert!(status.out.contains("Running; workers: 2 desired, 2 created, 2 ready"), "{}", status.out);
     assert!(status.out.contains("1 of 1 nodes ready, 2 GPUs allocatable"), "{}", status.out);
     let json: Value =

@@ -245,3 +245,35 @@ fn no_input_breaks_a_parser_or_a_terminal() {
     }
     assert!(found.is_empty(), "{}", found.join("\n\n"));
 }
+
+/// Returns a stack once without each of its sections.
+fn without_a_section(stack: &[u8]) -> Vec<Vec<u8>> {
+    let text = String::from_utf8_lossy(stack);
+    let mut sections = vec![String::new()];
+    for line in text.split_inclusive('\n') {
+        if line.starts_with('[') {
+            sections.push(String::new());
+        }
+        sections.last_mut().unwrap().push_str(line);
+    }
+    let without = |left_out| {
+        let kept = sections.iter().enumerate().filter(|(index, _)| *index != left_out);
+        kept.map(|(_, section)| section.as_str()).collect::<String>().into_bytes()
+    };
+    (1..sections.len()).map(without).collect()
+}
+
+#[test]
+fn a_stack_without_one_of_its_sections_breaks_nothing() {
+    let scratch = tempfile::tempdir().unwrap();
+    let parser = PARSERS.iter().find(|parser| parser.name.starts_with("stack")).unwrap();
+    let (ready, cases) = (ready_stacks(), stacks());
+    let mut rng = Rng::new(number("DASK_INFRA_SEED", 1) as u64);
+    let drawn = (0..number("DASK_INFRA_CASES", 60)).map(|_| rng.pick(&cases).clone());
+    let stacks: Vec<Vec<u8>> = ready.into_iter().chain(drawn).collect();
+    let inputs = stacks.iter().flat_map(|stack| without_a_section(stack));
+    for input in inputs {
+        let broken = run_parser(parser, &input, scratch.path());
+        assert_eq!(broken, None, "{}", String::from_utf8_lossy(&input));
+    }
+}

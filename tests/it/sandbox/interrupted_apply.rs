@@ -23,6 +23,9 @@ fn killed_at(user: &User, words: &[&str], line: &str) {
 #[test]
 fn an_apply_that_goes_on_waits_for_what_is_not_ready() {
     let user = User::with_ready_stack(None);
+    // `check.cudf` would be a change once the Dask cluster is replaced.
+    let stack = user.stack();
+    user.write(stack.split_once("[check.cudf]").unwrap().0);
     user.run(&["--sandbox", "apply", "--auto-approve"]).expect(0);
     user.run(&["--sandbox", "plan", "--refresh-only"]).expect(0).says("No drift.").says("Not compared");
     let stack = user.stack();

@@ -34,8 +34,9 @@ fn the_guide_is_planned_applied_changed_and_destroyed() {
     user.run(&["apply", "--auto-approve"])
         .expect(0)
         .says("14 added")
-        .says("1 check passed")
-        .says("check.cuda: passed");
+        .says("2 checks passed")
+        .says("check.cuda: passed")
+        .says("check.cudf: passed");
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
     let (code, _) = gke(&served, "GET", CLUSTER, &Value::Null);
     assert_eq!(code, 200);
@@ -56,7 +57,10 @@ fn the_guide_is_planned_applied_changed_and_destroyed() {
     user.run(&["plan"]).expect(0).says("forces replacement").says("the operator reads it only");
     user.run(&["apply", "--auto-approve"]).expect(3).says("--allow replace:dask_cluster.rapids-dask-cluster");
     let allow = "replace:dask_cluster.rapids-dask-cluster";
-    user.run(&["apply", "--auto-approve", "--allow", allow]).expect(0).says("1 replaced");
+    // The check computes on the new workers: they hold all GPUs.
+    let said = user.run(&["apply", "--auto-approve", "--allow", allow]).expect(0).says("1 replaced");
+    let at = |what: &str| said.err.find(what).unwrap_or_else(|| panic!("no {what}: {}", said.err));
+    assert!(at("rapids-dask-cluster: replaced") < at("check.cudf: running"), "{}", said.err);
     user.run(&["plan", "--detailed-exitcode"]).expect(0);
 
     user.edit("dedicated = \"scheduler\"", "dedicated = \"scheduler\", team = \"x\"");
@@ -95,7 +99,7 @@ fn a_failing_check_fails_the_apply_with_its_log() {
     let said = user.run(&["apply", "--auto-approve"]).expect(1).says("Test FAILED").says("check.cuda");
     assert!(said.out.contains("skipped") || said.err.contains("skipped"), "{}{}", said.out, said.err);
     // The operator does not depend on the check; the Dask cluster does, and the check's pod is gone.
-    user.run(&["plan"]).expect(0).says("Plan: 1 to add, 1 check to run");
+    user.run(&["plan"]).expect(0).says("Plan: 1 to add, 2 checks to run");
 }
 
 /// A program of one's own runs as a worker before the workers are created and as a client after them, passes once, and runs
@@ -108,7 +112,7 @@ fn a_program_of_ones_own_is_a_check() {
                     [check.smoke]\nrun = [\"python\", \"-m\", \"smoke\"]\ntime_limit = \"20m\"\n";
     user.write(format!("{}{programs}", user.stack()));
     let said = user.run(&["apply", "--auto-approve"]).expect(0);
-    let said = said.says("check.imports: passed").says("check.smoke: passed").says("3 checks passed");
+    let said = said.says("check.imports: passed").says("check.smoke: passed").says("4 checks passed");
     let at = |what: &str| said.err.find(what).unwrap_or_else(|| panic!("no {what}: {}", said.err));
     let workers = at("dask_cluster.rapids-dask-cluster: created");
     assert!(at("check.imports: passed") < workers && workers < at("check.smoke: running"), "{}", said.err);

@@ -25,9 +25,10 @@ fn guide(user: &User, yaml: &str) {
     let path = user.path().join("stack.toml");
     let text = std::fs::read_to_string(&path).unwrap();
     if let Some(start) = text.find("[dask_cluster") {
-        let end = text.find("[check").unwrap();
+        // `check.cudf` is a client of the section.
+        let (end, cudf) = (text.find("[check").unwrap(), text.find("[check.cudf]").unwrap());
         let manifest = "[manifest.guide]\nfile = \"rapids-dask-cluster.yaml\"\n\n";
-        std::fs::write(path, format!("{}{manifest}{}", &text[..start], &text[end..])).unwrap();
+        std::fs::write(path, format!("{}{manifest}{}", &text[..start], &text[end..cudf])).unwrap();
     }
     std::fs::write(user.path().join("rapids-dask-cluster.yaml"), yaml).unwrap();
 }

@@ -58,7 +58,7 @@ fn policies_for_terraform_read_our_plans() {
     let new = show("new");
     assert_eq!(denials(&new, 5.0), ["node_pool.default-pool: A100 only as spot", "too dear"]);
     let created = |change: &&Value| change["change"]["actions"] == json!(["create"]);
-    assert_eq!(new["resource_changes"].as_array().unwrap().iter().filter(created).count(), 15);
+    assert_eq!(new["resource_changes"].as_array().unwrap().iter().filter(created).count(), 16);
     assert!(
         new["resource_changes"]
             .as_array()
@@ -74,7 +74,7 @@ fn policies_for_terraform_read_our_plans() {
     let fewer = show("fewer");
     assert!(denials(&fewer, 50.0).contains(&"dask_cluster.rapids-dask-cluster: 1 workers".to_owned()));
     let kept = |change: &&Value| change["change"]["actions"] == json!(["no-op"]);
-    assert_eq!(fewer["resource_changes"].as_array().unwrap().iter().filter(kept).count(), 14);
+    assert_eq!(fewer["resource_changes"].as_array().unwrap().iter().filter(kept).count(), 15);
     user.edit("base:25.04", "base:25.06");
     user.run(&["plan", "--out", "image"]).expect(0);
     let image = show("image");
@@ -104,7 +104,7 @@ fn a_plan_without_changes_is_compared_with_what_is_live() {
     let user = User::with_ready_stack(Some(&served.gke));
     let text = std::fs::read_to_string(user.path().join("stack.toml")).unwrap();
     user.write(text + "\n[check.sum]\nrun = \"dask-sum\"\n\n[check.network]\nrun = \"bandwidth\"\n");
-    user.run(&["apply", "--auto-approve"]).expect(0).says("3 checks passed");
+    user.run(&["apply", "--auto-approve"]).expect(0).says("4 checks passed");
     user.run(&["plan", "--detailed-exitcode", "--out", "same"]).expect(0);
     user.run(&["apply", "same"]).expect(0).says("up to date");
     user.run(&["scale", "dask_cluster.rapids-dask-cluster", "1", "--auto-approve"]).expect(0);

@@ -59,10 +59,10 @@ fn what_others_own_is_used_and_left_as_it_is() {
     user.run(&["plan"])
         .expect(0)
         .says("1 × a2-highgpu-1g with 1 × nvidia-tesla-a100, RUNNING")
-        .says("1 check to run");
+        .says("2 checks to run");
     user.run(&["plan", "--json"]).expect(0).says("\"action\":\"read\"");
     user.run(&["plan", "--out", "saved"]).expect(0);
-    user.run(&["apply", "saved"]).expect(0).says("1 check passed");
+    user.run(&["apply", "saved"]).expect(0).says("2 checks passed");
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
     assert_eq!(cluster(&served), before, "nothing of the cluster was written");
 
@@ -96,7 +96,8 @@ fn a_stack_in_which_nothing_is_managed_checks() {
     let user = User::with_stack("on-existing-gke", Some(&served.gke));
     let text = user.stack();
     let (head, rest) = text.split_once("\n[dask_operator]\n").unwrap();
-    let (_, check) = rest.split_once("\n[check.cuda]\n").unwrap();
+    let (_, checks) = rest.split_once("\n[check.cuda]\n").unwrap();
+    let (check, _) = checks.split_once("\n[check.cudf]\n").unwrap();
     let stack = |check: &str| user.write(format!("{head}{check}"));
     stack("\n");
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("read: RUNNING");

@@ -59,11 +59,13 @@ pub struct Check {
     /// The check to run. A built-in one has a name; your own program is a list of words: `["python", "-c", "import cudf"]`. It passes when
     /// it ends with code 0. `dask-infra run` prints its log; `apply` prints it when the program fails.
     pub run: CheckRun,
-    /// With a program, its role. `"client"`, the default: of a Dask cluster of the file, once it is ready, with the scheduler's address in
-    /// `DASK_SCHEDULER_ADDRESS`, where `dask.distributed.Client()` finds it. `"worker"`: a Pod like those of the Dask cluster's workers,
-    /// with their image, resources, variables and nodes, before they are created.
-    #[serde(default, rename = "as", skip_serializing_if = "ProgramRole::is_client")]
-    pub role: ProgramRole,
+    /// The part that the check plays beside a Dask cluster. `"client"`: connects to its scheduler, once it is ready; a program has the
+    /// scheduler's address in `DASK_SCHEDULER_ADDRESS`, where `dask.distributed.Client()` finds it, and `cuda-vectoradd` and `cudf`
+    /// compute on each worker with GPUs, on the GPU that it has. `"worker"`, with a program: a Pod like those of the Dask cluster's
+    /// workers, with their image, resources, variables and nodes, before they are created. Default `"client"`; on Kubernetes
+    /// `cuda-vectoradd` and `cudf` run in a Pod with a GPU of their own, before the workers are created.
+    #[serde(default, rename = "as", skip_serializing_if = "Option::is_none")]
+    pub role: Option<CheckRole>,
     /// The longest time for its Pod on its node, including the download of the image: `"30m"`. The wait for a node is not part of it.
     /// Default 15 minutes for all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -77,8 +79,8 @@ pub struct Check {
     /// The namespace of its Pod. Default `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// With `dask-sum`, `bandwidth` and a program, and with `cuda-vectoradd` and `cudf` on hosts: the key of the Dask cluster that computes.
-    /// With `cudf` on Kubernetes, and a program as a worker: that whose image is tried. Default the only one of the file.
+    /// As a client: the key of the Dask cluster that computes. With `cudf` in a Pod of its own, and a program as a worker: that whose
+    /// image is tried. Default the only one of the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
     /// The image, instead of the check's own; that of `dask-sum`, `bandwidth`, `cudf` and a program is the cluster's.
@@ -118,11 +120,11 @@ pub enum CheckRun {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum BuiltInCheck {
-    /// Vectors are added on GPUs. In a cluster NVIDIA's sample on one GPU, whose log must say `Test PASSED`; on hosts every worker of
-    /// a Dask cluster that has GPUs, with the cupy or numba of its environment.
+    /// Vectors are added on GPUs. In a Pod NVIDIA's sample on one GPU, whose log must say `Test PASSED`; as a client every worker of
+    /// a Dask cluster that has GPUs, with the cupy or numba of its image or environment.
     CudaVectoradd,
-    /// cuDF is imported and computes, on a GPU. In a cluster a Pod with the workers' image does so before the workers are made, and finds
-    /// the driver as they will; on hosts every worker of a Dask cluster that has GPUs.
+    /// cuDF is imported and computes, on a GPU. In a Pod with the workers' image before they are created, which finds the driver as they
+    /// will; as a client every worker of a Dask cluster that has GPUs.
     Cudf,
     /// A Dask client submits ten tasks to a Dask cluster of the file, which must add up to 45. On Kubernetes and on hosts.
     DaskSum,
@@ -132,15 +134,19 @@ pub enum BuiltInCheck {
 }
 
 impl BuiltInCheck {
-    /// Returns the program that a client of a Dask cluster runs; `None` for a check that needs no Dask cluster.
-    fn program(self, on_hosts: bool) -> Option<Program> {
+    /// Returns the program that a client of a Dask cluster runs.
+    fn program(self) -> Program {
         match self {
-            Self::DaskSum => Some(SUM),
-            Self::Bandwidth => Some(BANDWIDTH),
-            Self::CudaVectoradd if on_hosts => Some(check_program::VECTORADD),
-            Self::Cudf if on_hosts => Some(check_program::CUDF_ON_WORKERS),
-            Self::CudaVectoradd | Self::Cudf => None,
+            Self::DaskSum => SUM,
+            Self::Bandwidth => BANDWIDTH,
+            Self::CudaVectoradd => check_program::VECTORADD,
+            Self::Cudf => check_program::CUDF_ON_WORKERS,
         }
+    }
+
+    /// Returns true for a check that on Kubernetes runs in a Pod with a GPU of its own, unless it is a client.
+    fn has_own_gpu(self) -> bool {
+        matches!(self, Self::CudaVectoradd | Self::Cudf)
     }
 }
 
@@ -197,37 +203,34 @@ impl JsonSchema for CheckRun {
     }
 }
 
-/// The part that a program plays beside a Dask cluster.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+/// The part that a check plays beside a Dask cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum ProgramRole {
+pub enum CheckRole {
     /// Connects to the scheduler, once the Dask cluster is ready.
-    #[default]
     Client,
     /// Runs in a Pod like those of the workers, before they are created.
     Worker,
-}
-
-impl ProgramRole {
-    /// Returns true for the default, which `skip_serializing_if` leaves out.
-    fn is_client(&self) -> bool {
-        *self == Self::Client
-    }
 }
 
 impl Check {
     /// Returns true for a check that runs as a client of a Dask cluster, which must be ready.
     pub fn is_client(&self, on_hosts: bool) -> bool {
         match &self.run {
-            CheckRun::BuiltIn(check) => check.program(on_hosts).is_some(),
-            CheckRun::Program(_) => self.role == ProgramRole::Client,
+            CheckRun::BuiltIn(check) => on_hosts || self.is_on_workers() || !check.has_own_gpu(),
+            CheckRun::Program(_) => !self.is_like_worker(),
         }
+    }
+
+    /// Returns true if the file says that the check is a client.
+    fn is_on_workers(&self) -> bool {
+        self.role == Some(CheckRole::Client)
     }
 
     /// Returns true for a check that tries the nodes of a pool in a Pod of its own, before anything else runs there.
     pub fn is_of_pool(&self) -> bool {
         match self.run {
-            CheckRun::BuiltIn(check) => matches!(check, BuiltInCheck::CudaVectoradd | BuiltInCheck::Cudf),
+            CheckRun::BuiltIn(check) => check.has_own_gpu() && !self.is_on_workers(),
             CheckRun::Program(_) => self.is_like_worker(),
         }
     }
@@ -235,7 +238,7 @@ impl Check {
     /// Returns the words of a program that runs in a Pod like those of workers.
     fn program_like_worker(&self) -> Option<&[String]> {
         match &self.run {
-            CheckRun::Program(words) if self.role == ProgramRole::Worker => Some(words),
+            CheckRun::Program(words) if self.role == Some(CheckRole::Worker) => Some(words),
             CheckRun::Program(_) | CheckRun::BuiltIn(_) => None,
         }
     }
@@ -350,14 +353,14 @@ fn plain_pod<'a>(section: &'a Check, origin: &FieldPath, scope: &Scope) -> Check
     let cluster = named_cluster.filter(|_| section.is_client(on_hosts));
     let (mut spec, annotations) = match &section.run {
         CheckRun::Program(words) => client(&check_program::own(words), section, cluster, scope),
-        CheckRun::BuiltIn(check) => match (check.program(on_hosts), check) {
-            (Some(program), _) => client(&program.client(), section, cluster, scope),
-            (None, BuiltInCheck::Cudf) => {
-                let image = section.image.as_deref().or(named_cluster.map(|facts| facts.image.as_str()));
-                (cudf(image.unwrap_or_default(), scope), Value::Null)
-            }
-            (None, _) => (vectoradd(section.image.as_deref()), Value::Null),
-        },
+        CheckRun::BuiltIn(check) if section.is_client(on_hosts) => {
+            client(&check.program().client(), section, cluster, scope)
+        }
+        CheckRun::BuiltIn(BuiltInCheck::Cudf) => {
+            let image = section.image.as_deref().or(named_cluster.map(|facts| facts.image.as_str()));
+            (cudf(image.unwrap_or_default(), scope), Value::Null)
+        }
+        CheckRun::BuiltIn(_) => (vectoradd(section.image.as_deref()), Value::Null),
     };
     if let Some(pool) = section.pool.as_ref().and_then(|pool| scope.pool(pool)) {
         on_pool(&mut spec, pool);
@@ -521,7 +524,7 @@ fn client(client: &Client<'_>, check: &Check, cluster: Option<&DaskFacts>, scope
             }
             (spec, Value::Null)
         }
-        None => (json!({ "containers": [] }), Value::Null),
+        None => (json!({ "containers": [{ "name": client.name() }] }), Value::Null),
     }
 }
 

@@ -82,6 +82,13 @@ pub struct Client<'a> {
     words: Vec<&'a str>,
 }
 
+impl<'a> Client<'a> {
+    /// Returns the name of the container.
+    pub fn name(&self) -> &'a str {
+        self.name
+    }
+}
+
 /// Returns the client of a check that runs the user's program.
 pub fn own(words: &[String]) -> Client<'_> {
     Client { name: "program", words: words.iter().map(String::as_str).collect() }

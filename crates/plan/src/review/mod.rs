@@ -151,8 +151,8 @@ fn check_among_workers(plan: &Plan, notes: &mut Vec<Note>) {
                 Code::CheckAmongWorkers,
                 &check.address,
                 format!(
-                    "the check waits for a free GPU on a pool where the workers of {} run: scale the workers down \
-                     first if they use all GPUs",
+                    "the check waits for a free GPU on a pool where the workers of {} run: if they use all \
+                     GPUs, scale them down first, or give the check `as = \"client\"`",
                     cluster.address
                 ),
             ));

@@ -1,7 +1,7 @@
 //! Checks of the programs and the time limits of `[check.NAME]`.
 
 use crate::rules::Context;
-use crate::{Check, CheckRun, ProgramRole};
+use crate::{Check, CheckRole, CheckRun};
 use kinds::gke::node_pool::ServesRequests;
 use kinds::short_forms::seconds;
 use model::address::FieldPath;
@@ -19,14 +19,14 @@ pub(crate) fn programs_can_run(context: &mut Context<'_>) {
     let mut found = Vec::new();
     for (path, check) in context.checks() {
         match &check.run {
-            CheckRun::BuiltIn(_) if check.role != ProgramRole::Client => {
-                let finding = unused(&path, "as", "the place of a built-in check is its own");
+            CheckRun::BuiltIn(_) if check.role == Some(CheckRole::Worker) => {
+                let finding = unused(&path, "as", "a built-in check cannot take the place of a worker");
                 found.push(finding.help("remove it, or set `run` to the words of a program"));
             }
             CheckRun::BuiltIn(_) => {}
             CheckRun::Program(words) => {
                 found.extend(without_words(&path, words, on_hosts));
-                if check.role == ProgramRole::Worker {
+                if check.is_like_worker() {
                     found.extend(in_place_of_worker(&path, check, on_hosts));
                     found.extend(without_workers(context, &path, check));
                 }

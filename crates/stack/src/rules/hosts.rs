@@ -588,10 +588,10 @@ pub(crate) fn checks_have_a_cluster(context: &mut Context<'_>) {
         let finding = match (check.uses_cluster(on_hosts), &check.cluster) {
             (false, None) => continue,
             (false, Some(_)) => {
-                let message = format!("`{path}` runs on a GPU, not in a Dask cluster");
+                let message = format!("`{path}` runs on a GPU of its own, not on those of a Dask cluster");
                 Diagnostic::error(Code::CheckCluster, message)
                     .at_value(path.key("cluster"), "not used")
-                    .help("remove it, or set `run = \"dask-sum\"`")
+                    .help("remove it, or set `as = \"client\"`")
             }
             (true, Some(name)) => {
                 let place = path.key("cluster");

@@ -72,8 +72,11 @@ pub fn stacks() -> Vec<Vec<u8>> {
         "[stack]\nname = \"${var.a}\"\n\n[vars]\na = \"${var.b}\"\nb = \"${var.a}${env.X}\"\n\n[kubernetes]\ncontext = \"k\"\n",
     ];
     let own = own.map(|text| text.as_bytes().to_vec());
-    let cases = files(&root().join("stacks"), "toml").into_iter().chain(cases.into_iter().step_by(4));
-    own.into_iter().chain(cases).collect()
+    own.into_iter().chain(ready_stacks()).chain(cases.into_iter().step_by(4)).collect()
+}
+
+pub fn ready_stacks() -> Vec<Vec<u8>> {
+    files(&root().join("stacks"), "toml")
 }
 
 pub fn stack(bytes: &[u8], folder: &Path) -> Result<(), String> {

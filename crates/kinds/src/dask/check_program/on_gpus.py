@@ -1,6 +1,6 @@
 import os
 import sys
-from distributed import Client
+from distributed import Client, TimeoutError
 
 
 def run_on_gpus(check, compute):
@@ -8,7 +8,15 @@ def run_on_gpus(check, compute):
     reason if it could not. Ends the program unless all workers with a GPU computed."""
     with Client(os.environ["DASK_SCHEDULER_ADDRESS"], timeout="60s") as client:
         agree(client, check)
-        found = {worker: said for worker, said in client.run(compute).items() if said is not None}
+        try:
+            client.wait_for_workers(1, timeout=120)
+        except TimeoutError:
+            sys.exit("%s: no worker has connected to the scheduler within 120 s" % check)
+        found = {}
+        # Workers that connect meanwhile compute, too.
+        while new := [worker for worker in client.nthreads() if worker not in found]:
+            found.update(client.run(compute, workers=new))
+        found = {worker: said for worker, said in found.items() if said is not None}
         if not found:
             sys.exit("%s: no worker of this Dask cluster has a GPU: give `gpus` to its workers or to a group" % check)
         for worker, said in sorted(found.items()):
