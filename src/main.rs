@@ -2,6 +2,9 @@
 
 use std::process::ExitCode;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     // It fails only when a provider is installed already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();

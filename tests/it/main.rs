@@ -6,6 +6,9 @@
     reason = "a test fails by panicking and says what it skipped"
 )]
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 mod clients;
 mod control_plane;
 mod hosts;
