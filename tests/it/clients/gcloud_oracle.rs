@@ -1,8 +1,8 @@
 //! gcloud as an oracle: what a stack and a gcloud command of the same meaning send must be the same requests.
 //!
-//! `gcloud_oracle/intents.toml` has the intents: a stack before and after, and the command. The real gcloud runs against a
-//! logging end on loopback; the stack is planned against the same world. What differs stands in
-//! `gcloud_oracle/differences.toml`, in classes with a reason; that list may only shrink.
+//! `gcloud_oracle/intents.toml` has the intents: a stack before and after, and the command. What the real gcloud sends for it to a
+//! logging end on loopback is recorded in `gcloud_oracle/requests.json`; the stack is planned against the same world. What differs
+//! stands in `gcloud_oracle/differences.toml`, in classes with a reason; that list may only shrink.
 
 #![allow(clippy::unwrap_used, reason = "test code outside of test functions")]
 
@@ -20,10 +20,12 @@ use fake_gke::FakeGke;
 pub use intents::writes;
 use intents::{Intent, IntentPlan};
 use plan::Plan;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::clients::gcloud::{Gcloud, WORKERS};
 use crate::control_plane::contract::fits;
+use crate::golden::root;
 use crate::sandbox_server::on_path;
 
 /// Fewer would be a loss.
@@ -33,7 +35,7 @@ const LEAST_INTENTS: usize = 80;
 const COMPARED_WITH_ALONE: usize = 8;
 
 /// A write to the GKE API.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Request {
     pub method: String,
     /// Below the location: `clusters/c/nodePools/n:setSize`.
@@ -68,17 +70,30 @@ pub fn planned_intents() -> impl Iterator<Item = (String, &'static Plan)> {
 /// Differences, and the classes of requests that are others.
 type Comparison<'k> = Result<(Vec<Difference>, Vec<&'k str>), String>;
 
-/// Compares the requests of both for an intent, as stated and by keys.
-fn judge<'k>(said: &[&(Intent, IntentPlan)], known: &'k KnownDifferences) -> Vec<Comparison<'k>> {
-    let (intent, made) = said[0];
-    let theirs = made.as_ref().map_err(Clone::clone).and_then(|(before, _)| sent_by_gcloud(intent, before));
-    let compared = |(intent, made): &(Intent, IntentPlan)| {
-        let (before, plan) = made.as_ref().map_err(Clone::clone)?;
-        let (theirs, classes) = known.translated(theirs.as_ref().map_err(Clone::clone)?);
-        let ours = writes(plan, before.as_ref());
-        Ok((differences::compare(&intent.name, &ours, &theirs, "gcloud"), classes))
-    };
-    said.iter().map(|said| compared(said)).collect()
+/// What gcloud sends, by the name of the first intent with its command.
+type Recorded = BTreeMap<String, Vec<Request>>;
+
+fn recorded() -> Recorded {
+    serde_json::from_str(include_str!("gcloud_oracle/requests.json")).unwrap()
+}
+
+/// Returns the intents, those with one command, as stated and by keys, together.
+fn by_command<'t>(
+    intents: &'t [&'t (Intent, IntentPlan)],
+) -> impl Iterator<Item = &'t [&'t (Intent, IntentPlan)]> {
+    intents.chunk_by(|(first, _), (next, _)| next.says_by_key(first))
+}
+
+/// Compares the requests of both for an intent.
+fn compare<'k>(
+    (intent, made): &(Intent, IntentPlan),
+    theirs: &[Request],
+    known: &'k KnownDifferences,
+) -> Comparison<'k> {
+    let (before, plan) = made.as_ref().map_err(Clone::clone)?;
+    let (theirs, classes) = known.translated(theirs);
+    let ours = writes(plan, before.as_ref());
+    Ok((differences::compare(&intent.name, &ours, &theirs, "gcloud"), classes))
 }
 
 fn sent_by_gcloud(intent: &Intent, before: &Option<Value>) -> Result<Vec<Request>, String> {
@@ -155,48 +170,72 @@ impl<'t> Tally<'t> {
     }
 }
 
-/// All intents, a few at a time.
-fn compare_all<'t>(intents: &[&'t (Intent, IntentPlan)], known: &'t KnownDifferences) -> Tally<'t> {
-    let said = intents.chunk_by(|(first, _), (next, _)| next.says_by_key(first));
-    let (left, tally) = (Mutex::new(said), Mutex::new(Tally::new(known)));
-    std::thread::scope(|scope| {
-        for _ in 0..WORKERS {
-            scope.spawn(|| {
-                loop {
-                    let Some(said) = left.lock().unwrap().next() else { break };
-                    let results = judge(said, known);
-                    let mut tally = tally.lock().unwrap();
-                    for ((intent, _), result) in said.iter().zip(results) {
-                        match result {
-                            Ok((found, others)) => tally.add(&intent.name, known, &found, &others),
-                            Err(why) => tally.wrong.push(format!("{}: {why}", intent.name)),
-                        }
-                    }
-                }
-            });
-        }
-    });
-    tally.into_inner().unwrap()
-}
-
 /// `DASK_INFRA_INTENT=WORD` takes the intents whose name holds the word.
 #[test]
-fn gcloud_sends_the_same_for_the_same_intent() {
+fn a_plan_sends_what_gcloud_sends_for_the_same_intent() {
+    assert!(PLANNED.len() >= LEAST_INTENTS, "{} intents", PLANNED.len());
+    let word = std::env::var("DASK_INFRA_INTENT").unwrap_or_default();
+    let intents: Vec<_> = PLANNED.iter().filter(|(intent, _)| intent.name.contains(&word)).collect();
+    let known = KnownDifferences::read(include_str!("gcloud_oracle/differences.toml"));
+    let (recorded, mut tally) = (recorded(), Tally::new(&known));
+    for said in by_command(&intents) {
+        let theirs = recorded.get(&said[0].0.name);
+        let theirs = theirs.unwrap_or_else(|| panic!("{} is not recorded: {UPDATE}", said[0].0.name));
+        for one in said {
+            match compare(one, theirs, &known) {
+                Ok((found, others)) => tally.add(&one.0.name, &known, &found, &others),
+                Err(why) => tally.wrong.push(format!("{}: {why}", one.0.name)),
+            }
+        }
+    }
+    tally.conclude(intents.len(), &known, "differences.toml", word.is_empty());
+}
+
+const UPDATE: &str = "UPDATE_GOLDEN=1 records it, with the nightly test of what gcloud sends";
+
+#[test]
+#[ignore = "nightly: a_plan_sends_what_gcloud_sends_for_the_same_intent runs on every change, with what is recorded here"]
+fn gcloud_sends_what_is_recorded() {
     if !on_path("gcloud", "--version") {
         let required = std::env::var_os("DASK_INFRA_REQUIRE_REAL").is_some_and(|value| value == "1");
         assert!(!required, "DASK_INFRA_REQUIRE_REAL=1 allows no skip");
         return;
     }
-    assert!(PLANNED.len() >= LEAST_INTENTS, "{} intents", PLANNED.len());
-    let word = std::env::var("DASK_INFRA_INTENT").unwrap_or_default();
-    let intents: Vec<_> = PLANNED.iter().filter(|(intent, _)| intent.name.contains(&word)).collect();
-    let known = KnownDifferences::read(include_str!("gcloud_oracle/differences.toml"));
-    compare_all(&intents, &known).conclude(intents.len(), &known, "differences.toml", word.is_empty());
+    let intents: Vec<_> = PLANNED.iter().collect();
+    let (left, sent) = (Mutex::new(by_command(&intents)), Mutex::new(Recorded::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| {
+                loop {
+                    let Some(said) = left.lock().unwrap().next() else { break };
+                    let (intent, made) = said[0];
+                    let (before, _) = made.as_ref().unwrap_or_else(|why| panic!("{}: {why}", intent.name));
+                    let requests = sent_by_gcloud(intent, before);
+                    let requests = requests.unwrap_or_else(|why| panic!("{}: {why}", intent.name));
+                    sent.lock().unwrap().insert(intent.name.clone(), requests);
+                }
+            });
+        }
+    });
+    let sent = sent.into_inner().unwrap();
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        let lines = sent.iter().map(|(name, requests)| {
+            format!("{}: {}", Value::from(name.as_str()), serde_json::to_string(requests).unwrap())
+        });
+        let text = format!("{{\n{}\n}}\n", lines.collect::<Vec<_>>().join(",\n"));
+        std::fs::write(root().join("tests/it/clients/gcloud_oracle/requests.json"), text).unwrap();
+        return;
+    }
+    let recorded = recorded();
+    for (name, requests) in &sent {
+        assert_eq!(Some(requests), recorded.get(name), "{name}: {UPDATE}");
+    }
+    assert_eq!(sent.len(), recorded.len(), "recorded, and no longer an intent: {UPDATE}");
 }
 
 /// A preloaded gcloud is gcloud: what it says and sends is that of a process of its own.
 #[test]
-#[ignore = "nightly: gcloud_sends_the_same_for_the_same_intent runs on every change"]
+#[ignore = "nightly: a_plan_sends_what_gcloud_sends_for_the_same_intent runs on every change"]
 fn a_preloaded_gcloud_says_and_sends_the_same() {
     if !on_path("gcloud", "--version") {
         return;

@@ -139,6 +139,7 @@ fn recorded_shapes() -> (String, clients::Shapes) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "nightly: every_recorded_shape_has_a_case and the_sandbox_answers_as_recorded run on every change, with what is recorded here"]
 async fn what_real_clients_send_is_recorded() {
     needs!(&[Part::Etcd, Part::Kubernetes, Part::Kwok, Part::Operator, Part::Helm]);
     if !crate::clients::kubectl::has_kubectl() {
