@@ -19,20 +19,28 @@ fn release(version: &str) -> String {
     format!("[\"dask=={version}\", \"distributed=={version}\"]")
 }
 
-/// pip takes wheels that are there.
+/// pip takes wheels that are there, and compiles only what is imported.
 fn offline_pip() -> Vec<(&'static str, PathBuf)> {
-    vec![("PIP_NO_INDEX", "1".into()), ("PIP_FIND_LINKS", Part::Wheels.folder())]
+    let wheels = Part::Wheels.folder();
+    vec![("PIP_NO_INDEX", "1".into()), ("PIP_FIND_LINKS", wheels), ("PIP_NO_COMPILE", "1".into())]
+}
+
+/// The same as words of `env`.
+fn offline_pip_words() -> String {
+    let words = offline_pip().into_iter().map(|(name, value)| format!("{name}={}", value.display()));
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// An environment of a release, made by hand.
 fn environment(folder: &std::path::Path, version: &str) -> PathBuf {
     let python = folder.join("bin/python");
     if !python.exists() {
-        let made = Command::new("python3").args(["-m", "venv"]).arg(folder).status();
+        let made = Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(folder).status();
         assert!(made.unwrap().success());
     }
-    let mut pip = Command::new(&python);
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "--python"]).arg(&python);
+    pip.args(["install", "--quiet", "--disable-pip-version-check"]);
     pip.args([format!("dask=={version}"), format!("distributed=={version}")]).envs(offline_pip());
     assert!(pip.status().unwrap().success());
     python
@@ -119,7 +127,7 @@ fn an_environment_that_drifts_between_hosts_is_refused() {
     // As if the second host was installed before the newest release came out.
     let constraint = lab.at("constraint");
     fs::write(&constraint, format!("distributed=={old}\ndask=={old}\n")).unwrap();
-    let wheels = format!("PIP_NO_INDEX=1 PIP_FIND_LINKS={}", Part::Wheels.folder().display());
+    let wheels = offline_pip_words();
     for index in 0..3 {
         let own = format!("{wheels} PIP_CONSTRAINT={}", constraint.display());
         lab.variables.insert(index, if index == 1 { own } else { wheels.clone() });
@@ -299,8 +307,7 @@ fn two_hosts(more: &str, installed: &str) -> Lab {
     lab.user.edit(&path, &format!("packages = {packages}\npip_install = {installed}"));
     lab.user.edit("scheduler = {", &format!("scheduler = {{ {env},"));
     for index in 0..2 {
-        let wheels = Part::Wheels.folder();
-        lab.variables.insert(index, format!("PIP_NO_INDEX=1 PIP_FIND_LINKS={}", wheels.display()));
+        lab.variables.insert(index, offline_pip_words());
         lab.end(index);
         lab.serve(index);
     }
