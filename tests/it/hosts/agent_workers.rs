@@ -178,7 +178,9 @@ fn no_two_workers_have_one_gpu() {
     let both = [gpus_of(&agent, "c-worker-0"), gpus_of(&agent, "c-worker-1")];
     assert_eq!(both, [json!(["GPU-a"]), json!(["GPU-b"])]);
     let log = fs::read_to_string(agent.folder().join("logs/c-worker-1.log")).unwrap();
-    for part in ["devices GPU-b", "-m dask cuda worker tcp://", "--rmm-pool-size 0.8 --rmm-async"] {
+    // One of three GPUs comes with a third of the memory.
+    let limit = "--memory-limit 0.3333";
+    for part in ["devices GPU-b", "-m dask cuda worker tcp://", "--rmm-pool-size 0.8 --rmm-async", limit] {
         assert!(log.contains(part), "{part}: {log}");
     }
     // More than there are, in a group beside it and by its number.

@@ -224,7 +224,7 @@ class Jobs:
         }
         try:
             if program_gpus(live["spec"]):
-                pod["internal"]["gpus"] = self.free_gpus(program_gpus(live["spec"]))
+                pod["internal"]["gpus"] = self.free_gpus(program_gpus(live["spec"]), gpus())
             self.run_program(pod, live)
         except (Refused, OSError) as why:
             pod["internal"]["error"] = why.message if isinstance(why, Refused) else why.strerror or str(why)
