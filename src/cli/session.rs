@@ -367,6 +367,12 @@ impl Session {
             budget,
         } = request;
         let fail = |problems| Failure::new(problems, self.sources.clone());
+        if !budget.is_none() && self.stack.gke.is_none() {
+            let problem = Diagnostic::error(Code::SectionNeedsSection, "`--budget` needs `[gke]`");
+            return Err(fail(vec![
+                problem.help("leave it out: only what a stack creates on Google Cloud has a price"),
+            ]));
+        }
         let replace: Result<Vec<Vec<Address>>, Diagnostic> =
             replace.iter().map(|typed| addresses_of(&self.lowered.resources, typed)).collect();
         let mut replace = replace.map_err(|problem| fail(vec![problem]))?.concat();

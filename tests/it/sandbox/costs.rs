@@ -97,6 +97,10 @@ fn a_budget_is_refused_and_allowed_once() {
     assert_refused(user.run(&["plan", "--budget", "5.5/h"]), &served, "$5.50/h");
     assert_refused(user.run(&["plan", "--budget", "20/h", "--budget", "8/day"]), &served, "`idle_per_day`");
     user.run(&["plan", "--budget", "20/h"]).expect(0);
+    let without_prices = User::empty();
+    without_prices.write("[stack]\nname = \"s\"\n\n[kubernetes]\ncontext = \"lab\"\n\n[namespace.a]\n");
+    let said = without_prices.run(&["plan", "--offline", "--budget", "20/h"]).expect(1);
+    said.says("`--budget` needs `[gke]`");
     user.run(&["plan", "--allow", "budget", "--out", "p"]).expect(0);
     // The approval is in the plan.
     user.run(&["apply", "p"]).expect(0);
