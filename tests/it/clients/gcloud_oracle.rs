@@ -71,7 +71,23 @@ pub fn planned_intents() -> impl Iterator<Item = (String, &'static Plan)> {
 type Comparison<'k> = Result<(Vec<Difference>, Vec<&'k str>), String>;
 
 /// What gcloud sends, by the name of the first intent with its command.
-type Recorded = BTreeMap<String, Vec<Request>>;
+type Recorded = BTreeMap<String, Recording>;
+
+/// What gcloud sends for an intent.
+#[derive(Debug, PartialEq, Deserialize, Serialize)]
+struct Recording {
+    /// The digest of the command and of the cluster that is there before.
+    asked: String,
+    requests: Vec<Request>,
+}
+
+/// Returns the digest of what an intent asks of gcloud.
+fn asked(intent: &Intent, before: &Option<Value>) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let command = intent.command(folder.path()).replace(&folder.path().display().to_string(), "FILES");
+    let files: Vec<_> = intent.files().collect();
+    blake3::hash(format!("{command} {files:?} {before:?}").as_bytes()).to_hex()[..16].to_owned()
+}
 
 fn recorded() -> Recorded {
     serde_json::from_str(include_str!("gcloud_oracle/requests.json")).unwrap()
@@ -177,17 +193,27 @@ fn a_plan_sends_what_gcloud_sends_for_the_same_intent() {
     let word = std::env::var("DASK_INFRA_INTENT").unwrap_or_default();
     let intents: Vec<_> = PLANNED.iter().filter(|(intent, _)| intent.name.contains(&word)).collect();
     let known = KnownDifferences::read(include_str!("gcloud_oracle/differences.toml"));
-    let (recorded, mut tally) = (recorded(), Tally::new(&known));
+    let (mut recorded, mut tally) = (recorded(), Tally::new(&known));
     for said in by_command(&intents) {
-        let theirs = recorded.get(&said[0].0.name);
-        let theirs = theirs.unwrap_or_else(|| panic!("{} is not recorded: {UPDATE}", said[0].0.name));
+        let (intent, made) = said[0];
+        let theirs = recorded.remove(&intent.name);
+        let theirs = theirs.unwrap_or_else(|| panic!("{} is not recorded: {UPDATE}", intent.name));
+        if let Ok((before, _)) = made {
+            assert_eq!(
+                theirs.asked,
+                asked(intent, before),
+                "{}: another command or world: {UPDATE}",
+                intent.name
+            );
+        }
         for one in said {
-            match compare(one, theirs, &known) {
+            match compare(one, &theirs.requests, &known) {
                 Ok((found, others)) => tally.add(&one.0.name, &known, &found, &others),
                 Err(why) => tally.wrong.push(format!("{}: {why}", one.0.name)),
             }
         }
     }
+    assert!(!word.is_empty() || recorded.is_empty(), "no longer intents: {:?}: {UPDATE}", recorded.keys());
     tally.conclude(intents.len(), &known, "differences.toml", word.is_empty());
 }
 
@@ -212,7 +238,8 @@ fn gcloud_sends_what_is_recorded() {
                     let (before, _) = made.as_ref().unwrap_or_else(|why| panic!("{}: {why}", intent.name));
                     let requests = sent_by_gcloud(intent, before);
                     let requests = requests.unwrap_or_else(|why| panic!("{}: {why}", intent.name));
-                    sent.lock().unwrap().insert(intent.name.clone(), requests);
+                    let recording = Recording { asked: asked(intent, before), requests };
+                    sent.lock().unwrap().insert(intent.name.clone(), recording);
                 }
             });
         }
@@ -227,10 +254,9 @@ fn gcloud_sends_what_is_recorded() {
         return;
     }
     let recorded = recorded();
-    for (name, requests) in &sent {
-        assert_eq!(Some(requests), recorded.get(name), "{name}: {UPDATE}");
+    for (name, recording) in &sent {
+        assert_eq!(Some(recording), recorded.get(name), "{name}: {UPDATE}");
     }
-    assert_eq!(sent.len(), recorded.len(), "recorded, and no longer an intent: {UPDATE}");
 }
 
 /// A preloaded gcloud is gcloud: what it says and sends is that of a process of its own.

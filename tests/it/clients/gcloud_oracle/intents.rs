@@ -152,6 +152,11 @@ impl Intent {
         format!("container {words} {cluster} --location {place}")
     }
 
+    /// Returns the files that the command reads, with their texts.
+    pub fn files(&self) -> impl Iterator<Item = (&String, &String)> {
+        self.files.iter()
+    }
+
     fn stack(&self, parts: &[&Value]) -> Value {
         let mut stack = self.standard.clone();
         parts.iter().for_each(|part| merge(&mut stack, part));
