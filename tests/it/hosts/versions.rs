@@ -19,10 +19,11 @@ fn release(version: &str) -> String {
     format!("[\"dask=={version}\", \"distributed=={version}\"]")
 }
 
-/// pip takes wheels that are there, and compiles only what is imported.
+/// pip takes wheels that are there, and compiles nothing in advance: for options that begin with `no` the value is that of their
+/// opposite.
 fn offline_pip() -> Vec<(&'static str, PathBuf)> {
     let wheels = Part::Wheels.folder();
-    vec![("PIP_NO_INDEX", "1".into()), ("PIP_FIND_LINKS", wheels), ("PIP_NO_COMPILE", "1".into())]
+    vec![("PIP_NO_INDEX", "1".into()), ("PIP_FIND_LINKS", wheels), ("PIP_NO_COMPILE", "0".into())]
 }
 
 /// The same as words of `env`.
