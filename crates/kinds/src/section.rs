@@ -59,8 +59,8 @@ pub struct PodKeys {
     /// it is not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<String>,
-    /// Memory, as a Kubernetes quantity: `"8Gi"`. On a host: the limit at which its nanny restarts a worker; when it
-    /// is not given, the worker's share of the host's memory, by threads.
+    /// Memory, as a Kubernetes quantity: `"8Gi"`. On a host: the limit at which its nanny restarts a worker.
+    /// Default there the host's memory × threads / CPUs; with `gpus`, the host's memory / its GPUs for each process; in a job of SLURM the job's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = "8Gi")]
     pub memory: Option<String>,

@@ -212,6 +212,16 @@ fn no_two_workers_have_one_gpu() {
     assert!(home.path().join("workers/c-worker-0-1").exists());
     let own = gpus_of(&agent, "c-worker-0");
     assert_eq!(own.as_array().unwrap().len(), 2, "{own}");
+    // Each of its processes has a third, too, unless the section says how much.
+    assert_eq!(option(&agent.note("c-worker-0").1, "--memory-limit").as_deref(), Some("0.3333"));
+    wanted["spec"]["worker"]["memory"] = json!(1_000_000_000);
+    agent.apply(&path, "", &wanted);
+    agent.wait_until(&path, |_, live| {
+        live["status"]["converging"] == false && live["status"]["workers"]["registered"] == 1
+    });
+    let command = agent.note("c-worker-0").1["spec"]["containers"][0]["command"].clone();
+    let limits = command.as_array().unwrap().iter().filter(|word| *word == "--memory-limit").count();
+    assert_eq!(limits, 1, "{command}");
     agent.destroy();
     assert_eq!(entries_in(state.path()), Vec::<PathBuf>::new());
 }

@@ -2,10 +2,10 @@
 
 
 class Gpus:
-    def free_gpus(self, number, there):
+    def free_gpus(self, number, host_gpus):
         """Of the GPUs of this host, those that no worker of this user has; to be called with the lock."""
         taken = {gpu for pod in self.store.all("pods") for gpu in pod.get("internal", {}).get("gpus", [])}
-        free = [gpu for gpu in there if gpu not in taken]
+        free = [gpu for gpu in host_gpus if gpu not in taken]
         if len(free) < number:
             message = "%s free on this host, and the worker needs %d: others of this user hold the rest"
             raise Refused(500, "Failed", message % (counted(len(free), "GPU is", "GPUs are"), number))

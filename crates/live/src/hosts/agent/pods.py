@@ -54,13 +54,13 @@ class Pods:
                 pod["internal"]["scratch"] = scratch
             command, variables = self.command(name, what, scratch)
             if own_gpus(what):
-                there = gpus()
-                pod["internal"]["gpus"] = self.free_gpus(own_gpus(what), there)
+                host_gpus = gpus()
+                pod["internal"]["gpus"] = self.free_gpus(own_gpus(what), host_gpus)
                 variables["CUDA_VISIBLE_DEVICES"] = ",".join(pod["internal"]["gpus"])
                 if not worker.get("memory"):
                     # Each process gets the host's memory by the number of GPUs that it sees, which are only its own. Source:
                     # `cuda_worker.py` of dask-cuda 26.10.
-                    command += ["--memory-limit", str(round(1 / len(there), 4))]
+                    command += ["--memory-limit", str(round(1 / len(host_gpus), 4))]
             given = {"gpus": bool(worker.get("gpus")), "job": is_of_slurm(what)}
             folders = [scratch or worker.get("localDirectory")]
             if is_of_slurm(what):
