@@ -14,7 +14,7 @@ use crate::dask::cluster::DaskCluster;
 use crate::dask::pods as dask_pods;
 use crate::driver_path;
 use crate::env;
-use crate::json::text;
+use crate::json::{append, text};
 use crate::kind::{ChangeContext, Kind, PodSource};
 use crate::kubernetes::calls::create_call;
 use crate::kubernetes::object::{condition, gvk};
@@ -59,11 +59,11 @@ pub struct Check {
     /// The check to run. A built-in one has a name; your own program is a list of words: `["python", "-c", "import cudf"]`. It passes when
     /// it ends with code 0. `dask-infra run` prints its log; `apply` prints it when the program fails.
     pub run: CheckRun,
-    /// The part that the check plays beside a Dask cluster. `"client"`: connects to its scheduler, once it is ready; a program has the
-    /// scheduler's address in `DASK_SCHEDULER_ADDRESS`, where `dask.distributed.Client()` finds it, and `cuda-vectoradd` and `cudf`
-    /// compute on each worker with GPUs, on the GPU that it has. `"worker"`, with a program: a Pod like those of the Dask cluster's
-    /// workers, with their image, resources, variables and nodes, before they are created. Default `"client"`; on Kubernetes
-    /// `cuda-vectoradd` and `cudf` run in a Pod with a GPU of their own, before the workers are created.
+    /// `"client"`: the check runs once its Dask cluster is ready. `cuda-vectoradd` and `cudf` compute on every worker with GPUs. A program
+    /// finds the scheduler's address in `DASK_SCHEDULER_ADDRESS`, as `dask.distributed.Client()` does. `"worker"`, for programs only: the
+    /// program runs before the workers are created, in a Pod like theirs, with their image, resources, variables and nodes. Without it
+    /// the check is a client, except `cuda-vectoradd` and `cudf` on Kubernetes: these run in a Pod with a GPU of its own, before the
+    /// workers are created.
     #[serde(default, rename = "as", skip_serializing_if = "Option::is_none")]
     pub role: Option<CheckRole>,
     /// The longest time for its Pod on its node, including the download of the image: `"30m"`. The wait for a node is not part of it.
@@ -83,7 +83,7 @@ pub struct Check {
     /// image is tried. Default the only one of the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
-    /// The image, instead of the check's own; that of `dask-sum`, `bandwidth`, `cudf` and a program is the cluster's.
+    /// The image. Default that of the Dask cluster; of `cuda-vectoradd` in a Pod of its own NVIDIA's sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// With `bandwidth`: bytes a second that each measured connection must have: `"500M"`, `"1Gi"`. Default any: the numbers are shown.
@@ -144,7 +144,7 @@ impl BuiltInCheck {
         }
     }
 
-    /// Returns true for a check that on Kubernetes runs in a Pod with a GPU of its own, unless it is a client.
+    /// Returns true for a check of GPUs. On Kubernetes it runs in a Pod with a GPU of its own, unless it is a client.
     fn has_own_gpu(self) -> bool {
         matches!(self, Self::CudaVectoradd | Self::Cudf)
     }
@@ -217,20 +217,26 @@ impl Check {
     /// Returns true for a check that runs as a client of a Dask cluster, which must be ready.
     pub fn is_client(&self, on_hosts: bool) -> bool {
         match &self.run {
-            CheckRun::BuiltIn(check) => on_hosts || self.is_on_workers() || !check.has_own_gpu(),
+            CheckRun::BuiltIn(check) => on_hosts || self.is_declared_client() || !check.has_own_gpu(),
             CheckRun::Program(_) => !self.is_like_worker(),
         }
     }
 
     /// Returns true if the file says that the check is a client.
-    fn is_on_workers(&self) -> bool {
+    fn is_declared_client(&self) -> bool {
         self.role == Some(CheckRole::Client)
+    }
+
+    /// Returns true for a check that computes on the GPUs of a Dask cluster's workers.
+    pub fn is_on_gpus_of_workers(&self, on_hosts: bool) -> bool {
+        let is_of_gpus = matches!(self.run, CheckRun::BuiltIn(check) if check.has_own_gpu());
+        is_of_gpus && self.is_client(on_hosts)
     }
 
     /// Returns true for a check that tries the nodes of a pool in a Pod of its own, before anything else runs there.
     pub fn is_of_pool(&self) -> bool {
         match self.run {
-            CheckRun::BuiltIn(check) => check.has_own_gpu() && !self.is_on_workers(),
+            CheckRun::BuiltIn(check) => check.has_own_gpu() && !self.is_declared_client(),
             CheckRun::Program(_) => self.is_like_worker(),
         }
     }
@@ -291,11 +297,14 @@ pub fn lower(
         };
     let facts = scope.dask_cluster(section.cluster.as_deref()).filter(|_| section.is_client(on_hosts));
     let hardware = pool.and_then(|pool| scope.pool(pool)).map_or("", |pool| &pool.hardware);
+    let gpu_workers = cluster.filter(|_| section.is_on_gpus_of_workers(on_hosts)).map(|(_, cluster)| cluster);
     let checked = match facts {
         // Another environment is another check.
         Some(facts) => {
             let environment = scope.environment(facts.environment.as_deref());
-            format!("{spec} {:?}", environment.map(|environment| &environment.digest))
+            let environment = environment.map(|environment| &environment.digest);
+            let nodes = gpu_workers.filter(|_| !on_hosts).map(|cluster| gpu_nodes(cluster, scope));
+            format!("{spec} {environment:?}{}", nodes.unwrap_or_default())
         }
         None => format!("{spec} {hardware} {:?}", scope.driver),
     };
@@ -304,6 +313,12 @@ pub fn lower(
     metadata["namespace"] = json!(namespace);
     if let Some(facts) = facts.filter(|facts| facts.is_network_restricted) {
         allow_client(&mut metadata, &facts.name);
+    }
+    // After the digest: with more workers it need not run again.
+    let processes =
+        gpu_workers.map_or(0, |cluster| cluster.gpu_workers().map(|one| one.processes()).sum::<u32>());
+    if processes > 0 {
+        append(&mut spec["containers"][0], "env", vec![check_program::min_workers(processes)]);
     }
     // After the digest: a check that has passed has passed without.
     if !on_hosts && !section.is_like_worker() {
@@ -332,6 +347,15 @@ pub fn lower(
         recreation: Recreation::Always,
         create_only: Value::Null,
     }
+}
+
+/// Returns what a check on the GPUs of workers depends on, beside its own text: their images, their machines and the driver.
+fn gpu_nodes(cluster: &DaskCluster, scope: &Scope) -> String {
+    let workers = cluster.gpu_workers().map(|workers| {
+        let pool = workers.keys.pool.as_deref().and_then(|pool| scope.pool(pool));
+        format!(" {} {}", workers.image, pool.map_or("", |pool| &pool.hardware))
+    });
+    format!("{} {:?}", workers.collect::<String>(), scope.driver)
 }
 
 /// The pod of a check, without its name.
@@ -436,10 +460,7 @@ fn on_pool(spec: &mut Value, pool: &PoolFacts) {
         let toleration = json!({
             "key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect.kubernetes(),
         });
-        match spec["tolerations"].as_array_mut() {
-            Some(list) => list.push(toleration),
-            None => spec["tolerations"] = json!([toleration]),
-        }
+        append(spec, "tolerations", vec![toleration]);
     }
 }
 
@@ -524,7 +545,7 @@ fn client(client: &Client<'_>, check: &Check, cluster: Option<&DaskFacts>, scope
             }
             (spec, Value::Null)
         }
-        None => (json!({ "containers": [{ "name": client.name() }] }), Value::Null),
+        None => (check_program::without_cluster(client), Value::Null),
     }
 }
 

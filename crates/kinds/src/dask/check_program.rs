@@ -14,6 +14,8 @@ const HOST_ANNOTATION: &str = "hosts.dask-infra.dev/on";
 
 /// The variable with the required bytes per second of a connection.
 const MIN_BANDWIDTH: &str = "DASK_INFRA_MIN_BANDWIDTH";
+/// The variable with the required number of worker processes with a GPU.
+const MIN_WORKERS: &str = "DASK_INFRA_MIN_GPU_WORKERS";
 
 /// A program that is a client of a Dask cluster. It runs in the image or environment of the cluster, so its versions match.
 #[derive(Clone, Copy, Debug)]
@@ -48,14 +50,14 @@ pub const BANDWIDTH: Program = Program {
     text: program!("check_program/bandwidth.py"),
 };
 
-/// The CUDA check on hosts, where NVIDIA's sample image cannot run.
+/// The CUDA check on the workers of a Dask cluster.
 pub const VECTORADD: Program = Program {
     name: "cuda-vectoradd",
     passed: "Test PASSED",
     text: program!("check_program/on_gpus.py", "check_program/vectoradd.py"),
 };
 
-/// The cuDF check on hosts, which runs on the workers of a Dask cluster.
+/// The cuDF check on the workers of a Dask cluster.
 pub const CUDF_ON_WORKERS: Program = Program {
     name: CUDF.name,
     passed: CUDF.passed,
@@ -80,13 +82,6 @@ pub struct Client<'a> {
     name: &'a str,
     /// The words of the command line.
     words: Vec<&'a str>,
-}
-
-impl<'a> Client<'a> {
-    /// Returns the name of the container.
-    pub fn name(&self) -> &'a str {
-        self.name
-    }
 }
 
 /// Returns the client of a check that runs the user's program.
@@ -123,6 +118,16 @@ pub fn in_cluster(client: &Client<'_>, cluster: &DaskFacts, least: Option<u64>) 
             "env": variables(cluster.config.container_variables(), cluster, least),
         }],
     })
+}
+
+/// Returns the spec of the pod of a client without a Dask cluster, which the rules refuse.
+pub fn without_cluster(client: &Client<'_>) -> Value {
+    json!({ "containers": [{ "name": client.name }] })
+}
+
+/// Returns the variable with the number of processes with a GPU that must have connected.
+pub fn min_workers(processes: u32) -> Value {
+    json!({ "name": MIN_WORKERS, "value": processes.to_string() })
 }
 
 /// Returns the container that runs it in its own pod.

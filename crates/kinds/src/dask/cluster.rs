@@ -16,7 +16,7 @@ use crate::dask::parts::SchedulerAndWorkers;
 pub use crate::dask::parts::{Scheduler, Worker};
 use crate::dask::pods::{self, WorkerCounts, Workers, with_pods};
 use crate::dask::queued_workers::{self, WorkerCapacity, WorkerRequest};
-use crate::dask::replicas::WorkerCountOwner;
+use crate::dask::replicas::{Replicas, WorkerCountOwner};
 use crate::dask::service::DaskService;
 use crate::dask::worker_count::{self, RegisteredWorkers};
 use crate::dask::{autoscaler, scale, workers};
@@ -37,8 +37,8 @@ use crate::kubernetes::pods::{broken, pending};
 use crate::kubernetes::workload::deployment_ready;
 use crate::scope::Scope;
 use crate::section::{
-    Labels, Lifecycle, LiveName, Manage, NameRule, NestedSection, Pods, Section, SectionHead, environment_of,
-    external_sections, object_labels,
+    Labels, Lifecycle, LiveName, Manage, NameRule, NestedSection, PodKeys, Pods, Section, SectionHead,
+    environment_of, external_sections, object_labels,
 };
 use crate::status::StatusLine;
 use model::address::{Address, FieldPath};
@@ -357,6 +357,22 @@ impl Section for DaskCluster {
     }
 }
 
+/// Workers with GPUs.
+pub struct GpuWorkers<'a> {
+    pub replicas: Replicas,
+    pub image: &'a str,
+    pub keys: &'a PodKeys,
+    args: &'a [String],
+}
+
+impl GpuWorkers<'_> {
+    /// Returns how many processes there are at least. `dask cuda worker` has one for each GPU; other command lines have one.
+    pub fn processes(&self) -> u32 {
+        let each = if self.args.is_empty() { self.keys.gpus() } else { 1 };
+        self.replicas.least().saturating_mul(each)
+    }
+}
+
 impl DaskCluster {
     pub fn live_name<'a>(&'a self, key: &'a str) -> &'a str {
         self.name.as_deref().unwrap_or(key)
@@ -377,6 +393,19 @@ impl DaskCluster {
         let group = self.group.iter().find(|(_, group)| group.device_memory.cudf_spill);
         let group = group.map(|(name, _)| origin.key("group").key(name));
         worker.or(group).map(|section| section.key("cudf_spill"))
+    }
+
+    /// Returns its workers and groups that have GPUs.
+    pub fn gpu_workers(&self) -> impl Iterator<Item = GpuWorkers<'_>> {
+        let Worker { replicas, keys, args, .. } = &self.worker;
+        let worker = GpuWorkers { replicas: *replicas, image: &self.image, keys, args };
+        let groups = self.group.values().map(|group| GpuWorkers {
+            replicas: group.replicas,
+            image: group.image.as_deref().unwrap_or(&self.image),
+            keys: &group.keys,
+            args: &group.args,
+        });
+        std::iter::once(worker).chain(groups).filter(|workers| workers.keys.gpus() > 0)
     }
 
     pub fn recreation(&self) -> Recreation {

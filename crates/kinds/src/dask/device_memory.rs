@@ -236,13 +236,15 @@ pub(crate) fn add_spill_to_container(container: &mut Value, env: &Env) {
     }
 }
 
-/// Returns the provenance of the variable in a container at `path`; `origin` is the path of the key.
+/// Returns the provenance of the variable in a container at `path` with the variables `env` of its section; `origin` is the path of
+/// the key.
 pub(crate) fn spill_provenance(
     container: &Value,
+    env: &Env,
     path: &FieldPath,
     origin: &FieldPath,
 ) -> Option<(FieldPath, FieldPath)> {
-    let mut variables = container["env"].as_array().into_iter().flatten();
+    let mut variables = container["env"].as_array().filter(|_| !env.contains_key(SPILL_VARIABLE))?.iter();
     let index = variables.position(|variable| *variable == spill_variable())?;
     Some((path.key("env").index(index), origin.clone()))
 }

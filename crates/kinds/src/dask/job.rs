@@ -282,7 +282,7 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
     if let Some(spill) = &parts.cudf_spill {
         let made = &mut job["spec"]["containers"][0];
         device_memory::add_spill_to_container(made, &section.keys.env);
-        provenance.extend(device_memory::spill_provenance(made, &container, spill));
+        provenance.extend(device_memory::spill_provenance(made, &section.keys.env, &container, spill));
     }
     job["spec"]["restartPolicy"] = json!(section.restart.policy());
     let mut cluster = parts.spec(scope);

@@ -179,7 +179,7 @@ pub fn lower(key: &str, section: &Notebook, like: Option<&DaskCluster>, scope: &
         provenance.extend(like.config.container_provenance(made, &container, &of.key("config")));
         if let Some(spill) = like.cudf_spill(&of) {
             device_memory::add_spill_to_container(made, &section.keys.env);
-            provenance.extend(device_memory::spill_provenance(made, &container, &spill));
+            provenance.extend(device_memory::spill_provenance(made, &section.keys.env, &container, &spill));
         }
     }
     section.fill(&mut pod, like, &env::own_secret(&scope.owner));

@@ -173,8 +173,9 @@ impl<'a> SchedulerAndWorkers<'a> {
             let container = path.key("spec").key("containers").index(0);
             let made = &spec[part]["spec"]["containers"][0];
             provenance.extend(config.container_provenance(made, &container, config_of));
-            let spill = self.cudf_spill.as_ref();
-            provenance.extend(spill.and_then(|key| device_memory::spill_provenance(made, &container, key)));
+            if let Some(spill) = self.cudf_spill.as_ref().filter(|_| part == "scheduler") {
+                provenance.extend(device_memory::spill_provenance(made, &keys.env, &container, spill));
+            }
             keys.merge_into(&mut spec[part], &path, &from, provenance);
         }
     }

@@ -7,7 +7,7 @@ use crate::dask::device_memory::DeviceMemoryKeys;
 use crate::dask::kopf::scaled_to;
 use crate::dask::process::ProcessKeys;
 use crate::dask::worker_count::RegisteredWorkers;
-use crate::json::text;
+use crate::json::{append, text};
 use crate::kind::PodSource;
 use crate::kubernetes::object::pods_labelled;
 use crate::kubernetes::pod_state::PodState;
@@ -97,13 +97,8 @@ fn worker_pod(args: &[String], pod_keys: &PodSpecKeys, process: &ProcessKeys, sc
         "args": args,
     });
     let mut pod = template::pod(container, pod_keys, scope);
-    for (name, value) in process.variables() {
-        let variable = json!({ "name": name, "value": value });
-        match pod["containers"][0]["env"].as_array_mut() {
-            Some(list) => list.push(variable),
-            None => pod["containers"][0]["env"] = json!([variable]),
-        }
-    }
+    let variable = |(name, value): (String, String)| json!({ "name": name, "value": value });
+    append(&mut pod["containers"][0], "env", process.variables().into_iter().map(variable).collect());
     pod
 }
 

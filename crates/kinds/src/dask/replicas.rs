@@ -72,6 +72,15 @@ impl Replicas {
         }
     }
 
+    /// Returns the number of workers at least; 0 where notebooks own it.
+    pub fn least(self) -> u32 {
+        match self.owner() {
+            WorkerCountOwner::File(number) => number,
+            WorkerCountOwner::Notebooks(_) => 0,
+            WorkerCountOwner::Autoscaler { min, max: _ } => min,
+        }
+    }
+
     /// Returns the maximum number of workers.
     pub fn most(self) -> u32 {
         match self.owner() {

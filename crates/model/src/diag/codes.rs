@@ -967,8 +967,8 @@ codes! {
 
     CheckAmongWorkers "DI0353" "a check needs a GPU that workers use"
     "The check runs on a pool where the workers of a Dask cluster keep running, and they may use every GPU. \
-     The check waits for a free GPU until its deadline. Scale the workers down first, or give the check \
-     `as = \"client\"`: each worker then computes on the GPU that it has."
+     The check waits for a free GPU until its deadline. Scale the workers down first, or give `cuda-vectoradd` or \
+     `cudf` `as = \"client\"` in place of `pool`: each worker then computes on the GPU that it has."
 
     PoolInTrouble "DI0354" "a node pool has too few nodes"
     "GKE could not create all nodes of the pool, usually for lack of GPUs in the zone or of quota, and keeps \

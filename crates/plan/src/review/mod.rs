@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::{Action, Approval, Change, Note, Plan};
 use kinds::dask;
+use kinds::dask::check_program;
 use kinds::gke::cluster::autopilot;
 use kinds::gke::node_pool::{inline_pool, starts_empty};
 use kinds::kubernetes::provisioning;
@@ -124,6 +125,10 @@ fn check_among_workers(plan: &Plan, notes: &mut Vec<Note>) {
         desired.and_then(|resource| resource.body.pointer(at)).filter(|selector| !selector.is_null()).cloned()
     };
     for check in plan.changes.iter().filter(|change| change.action == Action::Run) {
+        let Some(pod) = desired.get(&check.identity).map(|resource| &resource.body) else { continue };
+        if pod.pointer("/spec/containers/0/resources/limits/nvidia.com~1gpu").is_none() {
+            continue;
+        }
         let check_selector = selector_at(check, "/spec/nodeSelector");
         // No worker runs on nodes that this plan makes.
         let is_new = |change: &Change| {
@@ -147,12 +152,16 @@ fn check_among_workers(plan: &Plan, notes: &mut Vec<Note>) {
             there && !moves && check_selector.is_some() && worker_selector == check_selector
         };
         if let Some(cluster) = plan.changes.iter().find(stays) {
+            let instead = match check_program::passed(pod) {
+                Some(_) => ", or set `as = \"client\"` in place of `pool`",
+                None => "",
+            };
             notes.push(Note::new(
                 Code::CheckAmongWorkers,
                 &check.address,
                 format!(
                     "the check waits for a free GPU on a pool where the workers of {} run: if they use all \
-                     GPUs, scale them down first, or give the check `as = \"client\"`",
+                     GPUs, scale them down first{instead}",
                     cluster.address
                 ),
             ));

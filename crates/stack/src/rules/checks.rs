@@ -1,6 +1,7 @@
 //! Checks of the programs and the time limits of `[check.NAME]`.
 
 use crate::rules::Context;
+use crate::rules::machines::gpus_of;
 use crate::{Check, CheckRole, CheckRun};
 use kinds::gke::node_pool::ServesRequests;
 use kinds::short_forms::seconds;
@@ -22,6 +23,10 @@ pub(crate) fn programs_can_run(context: &mut Context<'_>) {
             CheckRun::BuiltIn(_) if check.role == Some(CheckRole::Worker) => {
                 let finding = unused(&path, "as", "a built-in check cannot take the place of a worker");
                 found.push(finding.help("remove it, or set `run` to the words of a program"));
+            }
+            CheckRun::BuiltIn(_) if check.is_on_gpus_of_workers(false) && !on_hosts => {
+                found.extend(on_gpu_pool(context, &path, check));
+                found.extend(without_gpus(context, &path, check));
             }
             CheckRun::BuiltIn(_) => {}
             CheckRun::Program(words) => {
@@ -95,6 +100,37 @@ fn without_workers(context: &Context<'_>, path: &FieldPath, check: &Check) -> Op
         format!("the program would wait forever: nodes of the pool `{pool}` are made for requests only");
     let finding = error(what).at_value(worker.key("pool"), "on this pool");
     Some(finding.help("make it a client: it runs once the workers have their nodes"))
+}
+
+/// Returns a finding on a pool with GPUs, whose nodes do not take the Pod of a client.
+fn on_gpu_pool(context: &Context<'_>, path: &FieldPath, check: &Check) -> Option<Diagnostic> {
+    let pool = context.pool(check.pool.as_deref()?)?;
+    let has_gpus = gpus_of(pool).is_some_and(|gpus| gpus.allocatable > 0);
+    let finding = || unused(path, "pool", "as a client the check computes on the GPUs of the workers");
+    has_gpus.then(|| finding().help("remove it"))
+}
+
+/// Returns what keeps a Dask cluster from having workers on whose GPUs a client could compute.
+fn without_gpus(context: &Context<'_>, path: &FieldPath, check: &Check) -> Option<Diagnostic> {
+    let (key, cluster) = context.stack.cluster_of_check(check)?;
+    let groups = cluster.group.values().map(|group| &group.keys);
+    let mut all = std::iter::once(&cluster.worker.keys).chain(groups);
+    if !cluster.manage.is_managed() || all.any(|keys| keys.pod.is_some()) {
+        return None;
+    }
+    let place = path.key("as");
+    let error = |what: &str| {
+        let what = format!("the check computes on the workers of `dask_cluster.{key}`, {what}");
+        Diagnostic::error(Code::CheckNeedsGpu, what).at_value(place.clone(), "on its workers")
+    };
+    if cluster.gpu_workers().next().is_none() {
+        let help = "give `gpus` to its workers or to a group, or set `run = \"dask-sum\"`";
+        return Some(error("and none has `gpus`").help(help));
+    }
+    let has_none = cluster.gpu_workers().all(|workers| workers.processes() == 0);
+    let help =
+        "raise the number or its `min`, or remove `as`: the check then runs in a Pod with a GPU of its own";
+    has_none.then(|| error("and those with `gpus` may be none").help(help))
 }
 
 fn unused(path: &FieldPath, key: &str, why: &str) -> Diagnostic {

@@ -1,9 +1,5 @@
 def compute():
     """Computes with cuDF on the GPU of a worker."""
-    import os
-
-    if not os.environ.get("CUDA_VISIBLE_DEVICES"):
-        return None
     try:
         import cudf
 
