@@ -71,6 +71,10 @@ pub fn template(pool: &Pool, zone: &str, features: Features) -> Result<Node, Unk
 pub fn node(pool: &Pool, zone: &str, name: &str, features: Features) -> Result<Node, Unknown> {
     let hardware = Hardware::of(pool)?;
     let mut allocatable = hardware.allocatable();
+    // The kubelet takes them off the memory for pods. Source: `MachineInfo` in `pkg/kubelet/nodestatus/setters.go` of Kubernetes 1.36.
+    let huge_pages = pool.huge_pages.resources();
+    allocatable.memory = (allocatable.memory - huge_pages.values().sum::<i64>()).max(0);
+    allocatable.extended.extend(huge_pages);
     if let Some(gpus) = &pool.gpus {
         allocatable.extended.insert("nvidia.com/gpu".to_owned(), gpus.allocatable()?);
     }
@@ -88,7 +92,9 @@ pub fn node(pool: &Pool, zone: &str, name: &str, features: Features) -> Result<N
 /// # Errors
 /// The machine is not in the catalog.
 pub fn capacity(pool: &Pool) -> Result<Amounts, Unknown> {
-    Hardware::of(pool).map(|hardware| hardware.capacity())
+    let mut capacity = Hardware::of(pool)?.capacity();
+    capacity.extended.extend(pool.huge_pages.resources());
+    Ok(capacity)
 }
 
 impl<'a> Hardware<'a> {

@@ -44,8 +44,19 @@ pub struct Pool {
     pub max_pods: u32,
     /// Threads per core: 1 without simultaneous multithreading, 2 with it. No effect on machines whose cores have one thread.
     pub threads_per_core: u32,
+    /// Huge pages that the kernel sets aside at boot.
+    pub huge_pages: HugePages,
     /// The minor number of the nodes' Kubernetes version: 36 of `1.36.3-gke.1767000`. `None` if unknown.
     pub minor: Option<u32>,
+}
+
+/// Numbers of huge pages by their size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HugePages {
+    /// Of 2 MiB.
+    pub small: u32,
+    /// Of 1 GiB.
+    pub large: u32,
 }
 
 /// GPUs of a node.
@@ -207,6 +218,7 @@ impl Pool {
             private_nodes: false,
             max_pods: 110,
             threads_per_core: 2,
+            huge_pages: HugePages::default(),
             minor: None,
         }
     }
@@ -241,12 +253,30 @@ impl Pool {
             private_nodes: pool["networkConfig"]["enablePrivateNodes"] == true,
             max_pods: number(&pool["maxPodsConstraint"]["maxPodsPerNode"]).unwrap_or(110),
             threads_per_core: number(&config["advancedMachineFeatures"]["threadsPerCore"]).unwrap_or(2),
+            huge_pages: HugePages::read(&config["linuxNodeConfig"]["hugepages"]),
             minor: pool["version"].as_str().and_then(|version| version.split('.').nth(1)?.parse().ok()),
             ..Self::new(
                 pool["name"].as_str().unwrap_or_default(),
                 &text(&config["machineType"]).unwrap_or_else(|| "e2-medium".to_owned()),
             )
         }
+    }
+}
+
+impl HugePages {
+    fn read(pages: &Value) -> Self {
+        let count = |key: &str| number(&pages[key]).unwrap_or(0);
+        Self { small: count("hugepageSize2m"), large: count("hugepageSize1g") }
+    }
+
+    /// Returns the resources of a node with these pages, in bytes.
+    pub fn resources(self) -> BTreeMap<String, i64> {
+        let rows =
+            [("hugepages-2Mi", i64::from(self.small) << 21), ("hugepages-1Gi", i64::from(self.large) << 30)];
+        rows.into_iter()
+            .filter(|(_, bytes)| *bytes > 0)
+            .map(|(name, bytes)| (name.to_owned(), bytes))
+            .collect()
     }
 }
 

@@ -1,4 +1,4 @@
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::pool::Sharing;
 use super::*;
@@ -13,7 +13,7 @@ fn of(pool: &Pool) -> Node {
     template(pool, "us-central1-c", Features::default()).unwrap()
 }
 
-fn verdict(pool: &Pool, limits: serde_json::Value) -> Fit {
+fn verdict(pool: &Pool, limits: Value) -> Fit {
     let pod = json!({ "spec": { "containers": [{ "resources": { "limits": limits } }] } });
     let pod = PodRequirements::read(&pod, "default").unwrap().with_extended_resource_tolerations();
     Cluster::default().ask(&pod).verdict(&of(pool))
@@ -139,6 +139,25 @@ fn a_whole_machine_does_not_fit_on_itself() {
     assert!(!verdict(&a100, json!({ "cpu": "12", "memory": "85G", "nvidia.com/gpu": "1" })).is_possible());
     assert_eq!(verdict(&a100, json!({ "cpu": "11", "memory": "74Gi", "nvidia.com/gpu": "1" })), Fit::Fits);
     assert!(matches!(verdict(&a100, json!({ "memory": "76Gi", "nvidia.com/gpu": "1" })), Fit::Near(_)));
+}
+
+#[test]
+fn huge_pages_are_no_memory_for_pods() {
+    let pages = json!({ "hugepageSize2m": 1024, "hugepageSize1g": 2 });
+    let body = |pages: &Value| json!({ "name": "p", "config": { "machineType": "n2-standard-8", "linuxNodeConfig": { "hugepages": pages } } });
+    let node_with = |pages: &Value| {
+        let pool = Pool::read(&body(pages));
+        (node(&pool, "us-central1-a", "n", Features::default()).unwrap(), capacity(&pool).unwrap())
+    };
+    let ((plain, of_plain), (huge, of_huge)) = (node_with(&Value::Null), node_with(&pages));
+    assert_eq!(plain.allocatable.memory - huge.allocatable.memory, 4 << 30);
+    assert_eq!(huge.allocatable.extended["hugepages-2Mi"], 2 << 30);
+    assert_eq!(huge.allocatable.extended["hugepages-1Gi"], 2 << 30);
+    assert!(!plain.allocatable.extended.contains_key("hugepages-2Mi"));
+    // They are a part of the capacity.
+    assert_eq!(of_plain.memory, of_huge.memory);
+    let (all, _) = node_with(&json!({ "hugepageSize1g": 64 }));
+    assert_eq!(all.allocatable.memory, 0);
 }
 
 #[test]

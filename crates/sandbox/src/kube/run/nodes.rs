@@ -292,9 +292,13 @@ fn amounts(all: &fit::Amounts, cpus: Cpus) -> Value {
         Cpus::Whole => ((all.cpu / 1000).to_string(), format!("{}Ki", all.ephemeral_storage / 1024)),
         Cpus::Thousandths => (format!("{}m", all.cpu), all.ephemeral_storage.to_string()),
     };
+    let huge = |name: &str| match all.extended.get(name) {
+        Some(bytes) => format!("{}Mi", bytes >> 20),
+        None => "0".to_owned(),
+    };
     json!({
         "cpu": cpu, "memory": format!("{}Ki", all.memory / 1024), "ephemeral-storage": disk, "pods": all.pods.to_string(),
-        "hugepages-1Gi": "0", "hugepages-2Mi": "0",
+        "hugepages-1Gi": huge("hugepages-1Gi"), "hugepages-2Mi": huge("hugepages-2Mi"),
     })
 }
 
