@@ -55,12 +55,13 @@ pub struct PodKeys {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 16))]
     pub gpus: Option<u32>,
-    /// CPUs, as a Kubernetes quantity: `"2"`, `"500m"`. On a host: threads of each worker, rounded up; 1 when
-    /// it is not given.
+    /// CPUs, as a Kubernetes quantity: `"2"`, `"500m"`; of workers with a `pool` also `"fit"`, their share of a node. On a host: threads of
+    /// each worker, rounded up; 1 when it is not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<String>,
-    /// Memory, as a Kubernetes quantity: `"8Gi"`. On a host: the limit at which its nanny restarts a worker.
-    /// Default there the host's memory × threads / CPUs; with `gpus`, the host's memory / its GPUs for each process; in a job of SLURM the job's.
+    /// Memory, as a Kubernetes quantity: `"8Gi"`; of workers with a `pool` also `"fit"`, their share of a node. On a host: the limit at
+    /// which its nanny restarts a worker. Default there the host's memory × threads / CPUs; with `gpus`, the host's memory / its GPUs
+    /// for each process; in a job of SLURM the job's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(example = "8Gi")]
     pub memory: Option<String>,
@@ -95,7 +96,25 @@ pub struct PodKeys {
     pub confined: Option<bool>,
 }
 
+/// The text of an amount that is a worker's share of its node. A loaded stack has the share in its place.
+pub const FIT: &str = "fit";
+
 impl PodKeys {
+    /// Returns the quantities of CPUs and memory by their keys.
+    pub fn quantities(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.amounts().filter(|(_, amount)| *amount != FIT)
+    }
+
+    /// Returns the keys whose amount is the share of a node.
+    pub fn fitted(&self) -> impl Iterator<Item = &'static str> {
+        self.amounts().filter(|(_, amount)| *amount == FIT).map(|(key, _)| key)
+    }
+
+    fn amounts(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let rows = [("cpu", &self.cpu), ("memory", &self.memory)];
+        rows.into_iter().filter_map(|(key, amount)| Some((key, amount.as_deref()?)))
+    }
+
     /// Adds the labels and annotations of the pods to the `metadata` of `part`; a part without any gets none. Entries
     /// that exist are kept.
     pub fn add_metadata(&self, part: &mut Value) {

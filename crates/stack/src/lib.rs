@@ -29,6 +29,7 @@ mod references;
 pub mod rules;
 pub mod schema;
 pub mod sections;
+mod shares;
 mod slurm;
 mod ssh;
 #[cfg(test)]

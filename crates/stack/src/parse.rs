@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::charts::{self, Helm};
@@ -13,7 +14,7 @@ use super::disk::{self, Fence, Trust, Unread};
 use super::files::{self, put};
 use super::lower::lower;
 use super::overlay::{self, Joined, Text};
-use super::{Stack, references, rules, variables};
+use super::{Stack, references, rules, shares, variables};
 use model::address::{Address, FieldPath, Segment};
 use model::diag::{self, Code, Diagnostic, Severity};
 use model::resource::Lowered;
@@ -191,7 +192,13 @@ fn parse(
     learn(&value, &mut sources);
     check::fill(&mut value);
     let words = references::unread(&value, &sources);
-    let read = serde_json::from_value::<Stack>(value);
+    let mut read = Stack::deserialize(&value);
+    let is_sound = whole && broken.is_empty() && doubtful.is_empty();
+    let shared = read.as_ref().map(|stack| shares::of(stack, is_sound)).unwrap_or_default();
+    if !shared.is_empty() {
+        shares::put_in(&mut value, &shared);
+        read = Stack::deserialize(&value);
+    }
     diagnostics.extend(read.as_ref().err().filter(|_| shaped).map(|error| not_read(error, top)));
     let stack = read.ok();
     let mut lowered = None;
@@ -200,6 +207,8 @@ fn parse(
         let (found, known) = rules::check(stack, &sources, doubt, &taken, &resolved.secrets, &words);
         diagnostics.extend(found);
         lowered = known;
+        let has_error = diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error);
+        diagnostics.extend(rules::shares::findings(stack, &shared, has_error));
     }
     diagnostics.extend(harmless(found.traps, &diagnostics, &sources));
     diag::sort(&mut diagnostics, &sources);

@@ -333,15 +333,13 @@ impl Section for DaskCluster {
     }
 
     fn pods(&self, path: &FieldPath) -> Vec<Pods<'_>> {
-        let Self { scheduler, worker, group, image, .. } = self;
-        let image = (path.key("image"), image.as_str());
+        let image = (path.key("image"), self.image.as_str());
         let mut pods = Vec::new();
         // Of a cluster of others the stack makes groups only.
         if self.is_managed() {
-            pods.push(scheduler.pods(path.key("scheduler"), image.clone()));
-            pods.push(worker.pods(path.key("worker"), image.clone(), worker.replicas.most()));
+            pods.extend(self.own_pods(path));
         }
-        pods.extend(group.iter().map(|(key, group)| group.pods_of(path.key("group").key(key), &image)));
+        pods.extend(self.group.iter().map(|(key, group)| group.pods_of(path.key("group").key(key), &image)));
         pods
     }
 
@@ -374,6 +372,14 @@ impl GpuWorkers<'_> {
 }
 
 impl DaskCluster {
+    /// Returns the pods of its scheduler and of its default workers, also if others create them.
+    pub fn own_pods(&self, path: &FieldPath) -> [Pods<'_>; 2] {
+        let Self { scheduler, worker, image, .. } = self;
+        let image = (path.key("image"), image.as_str());
+        let scheduler = scheduler.pods(path.key("scheduler"), image.clone());
+        [scheduler, worker.pods(path.key("worker"), image, worker.replicas.most())]
+    }
+
     pub fn live_name<'a>(&'a self, key: &'a str) -> &'a str {
         self.name.as_deref().unwrap_or(key)
     }

@@ -14,13 +14,14 @@ use super::node_pool::{default_disk, inline_pool};
 use crate::json::number;
 use crate::kubernetes::kueue::gang::QUEUE;
 use crate::kubernetes::manifest::pod_specs;
+use crate::kubernetes::template::QUEUED_TAINT;
 use crate::node_selection::{ACCELERATOR_LABEL, CLASS_LABEL, SPOT_LABEL};
 use crate::scope::POOL_LABEL;
 use fit::gke::pool::{Features, Pool};
 use fit::gke::{admission, template};
 use fit::{
     Bound, Cluster, Fit, Margin, Node, NodeId, PodRequirements, Reason, Refusal, Requirement,
-    Resource as Amount,
+    Resource as Amount, Taint,
 };
 use model::address::FieldPath;
 use model::catalog::{self, Machine};
@@ -210,6 +211,22 @@ impl<'r> Pools<'r> {
     /// Returns the amount that certainly fits on a new node with `free` estimated as free.
     pub fn sure(&self, pool: &PoolNodes<'_>, resource: &Amount, free: i64) -> i64 {
         free - pool.slack(&self.cluster, resource) - 1
+    }
+
+    /// Returns the amount of a resource that is certainly free on each new node of a pool, beside Pods of GKE and of DaemonSets.
+    pub fn free(&self, pool: &PoolNodes<'_>, resource: &Amount) -> i64 {
+        let free = |node: &Node| node.allocatable.get(resource).saturating_sub(node.used().get(resource));
+        let free = self.nodes(pool).map(free).min().unwrap_or_default();
+        if resource.is_measured() { self.sure(pool, resource, free) } else { free }
+    }
+
+    /// Returns true if a taint keeps Pods off the nodes of a pool, unless they tolerate it by name or need its GPUs. GKE's other taints
+    /// let all Pods of a kind in: those for Arm processors, those of GKE Sandbox.
+    pub fn is_reserved(&self, pool: &PoolNodes<'_>) -> bool {
+        let is_own = |taint: &Taint| pool.settings.taints.contains(taint);
+        let reserves = |taint: &Taint| is_own(taint) || [GPU, QUEUED_TAINT].contains(&taint.key.as_str());
+        let mut taints = self.nodes(pool).flat_map(|node| &node.taints);
+        taints.any(|taint| taint.keeps_off() && reserves(taint))
     }
 
     /// Returns the pools of a lowered stack; `None` if GKE creates the nodes itself, or the stack creates no pool.

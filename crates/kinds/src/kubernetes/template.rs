@@ -89,8 +89,8 @@ pub fn bare(name: &str, pod_keys: &PodSpecKeys, scope: &Scope) -> Value {
 pub fn pod(mut container: Value, pod_keys: &PodSpecKeys, scope: &Scope) -> Value {
     let PodKeys {
         gpus: _,
-        cpu,
-        memory,
+        cpu: _,
+        memory: _,
         pool,
         prefer_pool,
         machines,
@@ -113,11 +113,9 @@ pub fn pod(mut container: Value, pod_keys: &PodSpecKeys, scope: &Scope) -> Value
         driver_path::add(&mut container);
     }
     // Quantities as text: the schema of these kinds refuses numbers.
-    for (resource, amount) in [("cpu", cpu), ("memory", memory)] {
-        if let Some(amount) = amount {
-            container["resources"]["requests"][resource] = json!(amount);
-            container["resources"]["limits"][resource] = json!(amount);
-        }
+    for (resource, amount) in pod_keys.keys.quantities() {
+        container["resources"]["requests"][resource] = json!(amount);
+        container["resources"]["limits"][resource] = json!(amount);
     }
     let mut tolerations = Vec::new();
     if gpus > 0 {

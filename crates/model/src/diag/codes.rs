@@ -1254,6 +1254,14 @@ codes! {
      ADDRESS`."
     => "dask-infra run check.cuda\ndask-infra run dask_job.train"
 
+    NodeShare "DI0429" "no share of a node"
+    "`cpu = \"fit\"` and `memory = \"fit\"` of workers are the worker's share of a node of its `pool`: what is free beside DaemonSets, \
+     divided by the workers on a node, rounded down. Workers are counted by their GPUs, or by the other amount if that is a quantity; \
+     else one worker has the node. The nodes need a taint that keeps other Pods off; GKE gives one to GPU pools, unless the first pool has \
+     GPUs. The share is worked out from the file: the stack must create the cluster and the pool, of a machine type of known size. \
+     Elsewhere write amounts."
+    => "[dask_cluster.rapids]\nworker = { gpus = 1, pool = \"a100\", cpu = \"fit\", memory = \"fit\" }"
+
     NotKept "DI0430" "a number that differs from the stack file"
     "`scale` changes a live number immediately. If the stack file has another one, the next apply restores it: \
      `--write` writes the new number to the file. A number that belongs to notebooks (`{ start = 2 }`), or to \

@@ -273,8 +273,7 @@ pub(crate) fn operator_is_known(context: &mut Context<'_>) {
 /// Checks that `cpu` and `memory` are valid quantities.
 pub(crate) fn quantities_are_valid(context: &mut Context<'_>) {
     for pod in context.pods() {
-        for (key, text) in [("cpu", &pod.keys.cpu), ("memory", &pod.keys.memory)] {
-            let Some(text) = text else { continue };
+        for (key, text) in pod.keys.quantities() {
             let place = pod.path.key(key);
             let amount = Quantity::parse(text).unwrap_or_default();
             let (message, help) = match suffix(text) {

@@ -47,6 +47,7 @@ mod runs;
 mod secrets;
 mod sections;
 mod services;
+pub(crate) mod shares;
 mod slurm;
 mod ssh_hosts;
 mod values;
