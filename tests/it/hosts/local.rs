@@ -553,7 +553,7 @@ fn checks_measure_the_network_and_use_gpus() {
     let measured = here.run(&["run", "check.network", "--auto-approve"]).expect(0).says("MB/s");
     measured.says("-> tcp://127.0.0.1:");
     here.user.edit("replicas = 2", &format!("replicas = 2, {env}"));
-    here.apply().expect(1).says("neither cupy nor numba is in the environment");
+    here.apply().expect(1).says("neither cupy nor numba is there");
     fs::write(fake.path().join("none"), "").unwrap();
     fs::write(fake.path().join("cupy.py"), CUPY).unwrap();
     here.apply().expect(1).says("no CUDA-capable device").says("2 of 2 workers with a GPU cannot use it");
