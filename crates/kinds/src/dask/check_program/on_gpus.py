@@ -15,7 +15,8 @@ def run_on_gpus(check, compute):
         in_pod = "KUBERNETES_SERVICE_HOST" in os.environ and os.path.exists("/dev/nvidiactl")
         return compute() if os.environ.get("CUDA_VISIBLE_DEVICES") or in_pod else None
 
-    least = int(os.environ.get("DASK_INFRA_MIN_GPU_WORKERS", "1"))
+    # Nothing where the file gives no GPUs to workers: theirs are in a patch of their Pods, or of a cluster that is managed elsewhere.
+    least = int(os.environ.get("DASK_INFRA_MIN_GPU_WORKERS", "0"))
     with Client(os.environ["DASK_SCHEDULER_ADDRESS"], timeout="60s") as client:
         agree(client, check)
         seen, said, until = set(), {}, time.monotonic() + SECONDS
@@ -24,7 +25,7 @@ def run_on_gpus(check, compute):
             seen.update(new)
             if new:
                 said.update((worker, text) for worker, text in client.run(on_worker, workers=new).items() if text is not None)
-            elif len(said) >= least or time.monotonic() > until:
+            elif seen and len(said) >= least or time.monotonic() > until:
                 break
             else:
                 time.sleep(0.5)
