@@ -73,7 +73,7 @@ pub(crate) struct NoRoom {
 
 /// Returns all amounts of a stack that are to be shares. `is_sound` is false if values of the file are missing in the stack.
 pub(crate) fn of(stack: &Stack, is_sound: bool) -> Vec<Shared> {
-    // Jobs copy clusters of others, too.
+    // A job may copy an external Dask cluster.
     let external = external_sections(&stack.dask_cluster)
         .flat_map(|(key, cluster)| cluster.own_pods(&FieldPath::keys(["dask_cluster", key])));
     let sections: Vec<Pods<'_>> = stack.pods().into_iter().chain(external).collect();

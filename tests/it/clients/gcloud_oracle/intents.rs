@@ -50,7 +50,7 @@ pub struct Intent {
     pub terraform: Map<String, Value>,
     /// Files that the command reads.
     #[serde(default)]
-    files: BTreeMap<String, String>,
+    pub files: BTreeMap<String, String>,
     /// True if the cluster exists before.
     #[serde(default = "yes")]
     pub exists: bool,
@@ -140,21 +140,21 @@ impl Intent {
         self.name.strip_suffix(BY_KEY) == Some(&other.name)
     }
 
-    /// All words of the command.
+    /// Writes the files that the command reads into a folder, and returns all words of it.
     pub fn command(&self, folder: &Path) -> String {
         for (name, text) in &self.files {
             std::fs::write(folder.join(name), text).unwrap();
         }
+        self.words(&folder.display().to_string())
+    }
+
+    /// Returns all words of the command, whose files are in `folder`.
+    pub fn words(&self, folder: &str) -> String {
         let stack = self.stack(&[&self.before, &self.after]);
         let place = stack["gke"]["location"].as_str().unwrap();
         let cluster = if self.gcloud.starts_with("node-pools") { "--cluster c" } else { "" };
-        let words = self.gcloud.replace("FILES", &folder.display().to_string());
+        let words = self.gcloud.replace("FILES", folder);
         format!("container {words} {cluster} --location {place}")
-    }
-
-    /// Returns the files that the command reads, with their texts.
-    pub fn files(&self) -> impl Iterator<Item = (&String, &String)> {
-        self.files.iter()
     }
 
     fn stack(&self, parts: &[&Value]) -> Value {
