@@ -270,8 +270,8 @@ fn made(pool: &Value, zone: &str, name: &str) -> (fit::Node, fit::Amounts) {
         Some((node, capacity))
     };
     let (mut node, capacity) = of(&read).or_else(|| of(&unpartitioned)).or_else(unknown).unwrap_or_default();
-    // GPUs show when their plugin reports them.
-    node.allocatable.extended.clear();
+    // Devices show when their plugin reports them; the kernel has the huge pages from its boot on.
+    node.allocatable.extended.retain(|resource, _| resource.starts_with("hugepages-"));
     // A pool may have both kinds of waiting.
     if pool["config"]["flexStart"] == true {
         node.labels.insert("cloud.google.com/gke-flex-start".to_owned(), "true".to_owned());

@@ -86,6 +86,20 @@ fn partitions_and_sharing_multiply_gpus() {
 }
 
 #[test]
+fn huge_pages_are_allocatable_and_gpus_wait_for_their_plugin() {
+    let config = json!({
+        "machineType": "n1-standard-8",
+        "linuxNodeConfig": { "hugepages": { "hugepageSize1g": 2 } },
+        "accelerators": [{ "acceleratorCount": "1", "acceleratorType": "nvidia-tesla-t4" }],
+    });
+    let (node, capacity) = made(&json!({ "name": "p", "config": config }), "us-central1-c", "n");
+    for all in [&node.allocatable, &capacity] {
+        assert_eq!(amounts(all, Cpus::Whole)["hugepages-1Gi"], "2048Mi");
+    }
+    assert!(!node.allocatable.extended.contains_key("nvidia.com/gpu"));
+}
+
+#[test]
 fn nodes_become_ready_and_lose_the_taint() {
     let mut world = World::new(vec![pool("p", "e2-standard-4", 2, json!({}))]);
     world.pass(5);
