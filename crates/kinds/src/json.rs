@@ -19,7 +19,7 @@ pub fn number(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.parse().ok())
 }
 
-/// Appends items to the list under `key`, which is made if it is missing.
+/// Appends items to the list under `key`, and creates the list if it is missing.
 pub(crate) fn append(object: &mut Value, key: &str, items: Vec<Value>) {
     if items.is_empty() {
         return;

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::json::is_false;
+use crate::json::{append, is_false};
 use model::address::FieldPath;
 
 /// The node label with the type of its GPUs.
@@ -72,10 +72,7 @@ impl Machines {
             }
             let toleration =
                 json!({ "key": label, "operator": "Equal", "value": value, "effect": "NoSchedule" });
-            match &mut pod["tolerations"] {
-                Value::Array(tolerations) => tolerations.push(toleration),
-                none => *none = json!([toleration]),
-            }
+            append(pod, "tolerations", vec![toleration]);
         }
     }
 

@@ -195,7 +195,7 @@ fn parse(
     let mut read = Stack::deserialize(&value);
     let is_sound = whole && broken.is_empty() && doubtful.is_empty();
     let shared = read.as_ref().map(|stack| shares::of(stack, is_sound)).unwrap_or_default();
-    if !shared.is_empty() {
+    if shared.iter().any(|amount| amount.share.is_ok()) {
         shares::put_in(&mut value, &shared);
         read = Stack::deserialize(&value);
     }

@@ -79,11 +79,11 @@ pub struct Check {
     /// The namespace of its Pod. Default `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// As a client: the key of the Dask cluster that computes. With `cudf` in a Pod of its own, and a program as a worker: that whose
-    /// image is tried. Default the only one of the file.
+    /// The key of the Dask cluster that a client connects to. For `cudf` in its own Pod, and for a program as a worker: the Dask cluster
+    /// whose image the check uses. Default the only one of the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
-    /// The image. Default that of the Dask cluster; of `cuda-vectoradd` in a Pod of its own NVIDIA's sample.
+    /// The image. Default the Dask cluster's; for `cuda-vectoradd` in its own Pod, NVIDIA's sample image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// With `bandwidth`: bytes a second that each measured connection must have: `"500M"`, `"1Gi"`. Default any: the numbers are shown.
@@ -144,8 +144,8 @@ impl BuiltInCheck {
         }
     }
 
-    /// Returns true for a check of GPUs. On Kubernetes it runs in a Pod with a GPU of its own, unless it is a client.
-    fn has_own_gpu(self) -> bool {
+    /// Returns true for a check of GPUs.
+    fn is_of_gpus(self) -> bool {
         matches!(self, Self::CudaVectoradd | Self::Cudf)
     }
 }
@@ -216,29 +216,22 @@ pub enum CheckRole {
 impl Check {
     /// Returns true for a check that runs as a client of a Dask cluster, which must be ready.
     pub fn is_client(&self, on_hosts: bool) -> bool {
-        match &self.run {
-            CheckRun::BuiltIn(check) => on_hosts || self.is_declared_client() || !check.has_own_gpu(),
+        match self.run {
+            CheckRun::BuiltIn(check) => {
+                on_hosts || self.role == Some(CheckRole::Client) || !check.is_of_gpus()
+            }
             CheckRun::Program(_) => !self.is_like_worker(),
         }
     }
 
-    /// Returns true if the file says that the check is a client.
-    fn is_declared_client(&self) -> bool {
-        self.role == Some(CheckRole::Client)
-    }
-
     /// Returns true for a check that computes on the GPUs of a Dask cluster's workers.
     pub fn is_on_gpus_of_workers(&self, on_hosts: bool) -> bool {
-        let is_of_gpus = matches!(self.run, CheckRun::BuiltIn(check) if check.has_own_gpu());
-        is_of_gpus && self.is_client(on_hosts)
+        matches!(self.run, CheckRun::BuiltIn(check) if check.is_of_gpus()) && self.is_client(on_hosts)
     }
 
     /// Returns true for a check that tries the nodes of a pool in a Pod of its own, before anything else runs there.
     pub fn is_of_pool(&self) -> bool {
-        match self.run {
-            CheckRun::BuiltIn(check) => check.has_own_gpu() && !self.is_declared_client(),
-            CheckRun::Program(_) => self.is_like_worker(),
-        }
+        !self.is_client(false)
     }
 
     /// Returns the words of a program that runs in a Pod like those of workers.

@@ -357,7 +357,7 @@ impl Section for DaskCluster {
 
 /// Workers with GPUs.
 pub struct GpuWorkers<'a> {
-    pub replicas: Replicas,
+    replicas: Replicas,
     pub image: &'a str,
     pub keys: &'a PodKeys,
     args: &'a [String],
@@ -372,7 +372,7 @@ impl GpuWorkers<'_> {
 }
 
 impl DaskCluster {
-    /// Returns the pods of its scheduler and of its default workers, also if others create them.
+    /// Returns the pods of its scheduler and of its default workers, also with `manage = false`.
     pub fn own_pods(&self, path: &FieldPath) -> [Pods<'_>; 2] {
         let Self { scheduler, worker, image, .. } = self;
         let image = (path.key("image"), image.as_str());

@@ -14,6 +14,7 @@ use kinds::dask::check_program;
 use kinds::gke::cluster::autopilot;
 use kinds::gke::node_pool::{inline_pool, starts_empty};
 use kinds::kubernetes::provisioning;
+use kinds::pod::gpus;
 use kinds::scale::ReplicaOwner;
 use kinds::scope::POOL_LABEL;
 use model::address::{Address, FieldPath};
@@ -126,7 +127,7 @@ fn check_among_workers(plan: &Plan, notes: &mut Vec<Note>) {
     };
     for check in plan.changes.iter().filter(|change| change.action == Action::Run) {
         let Some(pod) = desired.get(&check.identity).map(|resource| &resource.body) else { continue };
-        if pod.pointer("/spec/containers/0/resources/limits/nvidia.com~1gpu").is_none() {
+        if gpus(&pod["spec"]) == 0 {
             continue;
         }
         let check_selector = selector_at(check, "/spec/nodeSelector");

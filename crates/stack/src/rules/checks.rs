@@ -121,16 +121,16 @@ fn without_gpus(context: &Context<'_>, path: &FieldPath, check: &Check) -> Optio
     let place = path.key("as");
     let error = |what: &str| {
         let what = format!("the check computes on the workers of `dask_cluster.{key}`, {what}");
-        Diagnostic::error(Code::CheckNeedsGpu, what).at_value(place.clone(), "on its workers")
+        Diagnostic::error(Code::CheckNeedsGpu, what).at_value(place.clone(), "needs a worker with a GPU")
     };
     if cluster.gpu_workers().next().is_none() {
         let help = "give `gpus` to its workers or to a group, or set `run = \"dask-sum\"`";
-        return Some(error("and none has `gpus`").help(help));
+        return Some(error("none of which has `gpus`").help(help));
     }
     let has_none = cluster.gpu_workers().all(|workers| workers.processes() == 0);
     let help =
         "raise the number or its `min`, or remove `as`: the check then runs in a Pod with a GPU of its own";
-    has_none.then(|| error("and those with `gpus` may be none").help(help))
+    has_none.then(|| error("which may have no worker with a GPU").help(help))
 }
 
 fn unused(path: &FieldPath, key: &str, why: &str) -> Diagnostic {

@@ -50,9 +50,9 @@ fn refusals(pools: &Pools<'_>, pods: &[PodTemplate<'_>], known: &[Diagnostic]) -
     found
 }
 
-/// Returns true for a pod whose pool, queue or GPU type already has an error.
+/// Returns true for a pod whose pool, queue, GPU type or place as a check already has an error.
 fn has_no_place(pod: &PodTemplate<'_>, known: &[Diagnostic]) -> bool {
-    let codes = [Code::UnknownPool, Code::NoQueue, Code::GpuOfPod];
+    let codes = [Code::UnknownPool, Code::NoQueue, Code::GpuOfPod, Code::CheckProgram];
     let section = &pod.resource.origin;
     let mut wrong = known.iter().filter(|found| codes.contains(&found.code));
     wrong.any(|found| found.fields().any(|field| section.contains(field)))
