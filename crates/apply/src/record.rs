@@ -321,6 +321,11 @@ impl<'a> RecordWriter<'a> {
             completed,
             stopped: self.plan.stop_state.stopped.clone(),
             starting,
+            started: match self.plan.stop_state.is_start() {
+                true => jiff::Timestamp::from_second((self.now)().as_second()).ok().map(|at| at.to_string()),
+                false => old.and_then(|record| record.started.clone()),
+            },
+            expired: None,
             incomplete: self.plan.incomplete,
             create_once_pending,
             capacity_used: Vec::new(),

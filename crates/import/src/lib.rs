@@ -169,8 +169,11 @@ pub fn import(found: &Found, owner: &Owner) -> Imported {
         }
         Place::Hosts(_) => (None, None),
     };
-    let header =
-        Header { name: owner.stack.clone(), id: (owner.id != owner.stack).then(|| owner.id.clone()) };
+    let header = Header {
+        name: owner.stack.clone(),
+        id: (owner.id != owner.stack).then(|| owner.id.clone()),
+        ..Header::default()
+    };
     let stack = Stack { stack: header, gke, kubernetes, ..Stack::default() };
     let mut draft = Draft { stack, unsupported: found.unread.clone(), ..Draft::default() };
     if let Place::Hosts(place) = &found.place {

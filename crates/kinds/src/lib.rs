@@ -56,7 +56,7 @@ pub fn of(id: KindId) -> &'static Kind {
         KindId::DaskCluster => &dask::cluster::KIND,
         KindId::DaskGroup => &dask::group::KIND,
         KindId::DaskAutoscaler => &dask::autoscaler::KIND,
-        KindId::DaskExpiry => &dask::expiry::KIND,
+        KindId::Expiry => &dask::expiry::KIND,
         KindId::DaskJob => &dask::job::KIND,
         KindId::Notebook => &dask::notebook::KIND,
         KindId::Environment => &hosts::environment::KIND,

@@ -1,6 +1,8 @@
 //! Storage of the record: compressed in a ConfigMap, and in further ConfigMaps if it is too large for one. The first one names
 //! the others. Their names contain a digest of the whole record, so an interrupted write leaves the previous record intact.
 
+use std::collections::BTreeSet;
+
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
@@ -9,8 +11,8 @@ use crate::list::is_applied_by;
 use crate::retry::{self, RetryPolicy};
 use crate::{ApiError, ErrorClass, LiveApi, MANAGER, Request, deletion_scope};
 pub use model::record::is_part;
-use model::record::{DIGEST, NAMESPACE, Record, Unusable, is_part_of};
-use model::resource::{Api, Method, OBJECT_LABEL_MANAGED_BY, ObjectId};
+use model::record::{DIGEST, Expired, NAMESPACE, Record, Stop, Unusable, is_part_of};
+use model::resource::{Api, Identity, Method, OBJECT_LABEL_MANAGED_BY, ObjectId};
 
 /// The maximum number of bytes of a record in one ConfigMap. Kubernetes accepts 1 MiB of content, which is 768 KiB before base64.
 /// Source: <https://kubernetes.io/docs/concepts/configuration/configmap/>.
@@ -92,7 +94,7 @@ pub async fn fetch(
             }
             None => {
                 return Ok(StoredRecord::Record(Box::new(RecordContent {
-                    record: unpack(&first, &content),
+                    record: unpack(&first, &content).map(|record| with_expiry(record, &first)),
                     parts,
                 })));
             }
@@ -190,12 +192,55 @@ pub fn pack_in(record: &Record, size: usize) -> Vec<(ObjectId, Value)> {
     }
     let names: Vec<&str> = parts.iter().map(|(part, _)| part.name.as_str()).collect();
     let mut data = json!({ "digest": digest });
+    if let Some(started) = &record.started {
+        // For the CronJobs of the stack, which cannot read the record.
+        data["started"] = json!(started);
+    }
     if !names.is_empty() {
         data["parts"] = json!(names.join(" "));
     }
     let body = config_map(&record_id.name, first, data);
     parts.push((record_id, body));
     parts
+}
+
+/// The annotation with which a CronJob of the stack notes that it stops the stack.
+pub const EXPIRED: &str = "dask-infra.dev/ended";
+
+/// The content of that annotation.
+#[derive(serde::Deserialize)]
+struct ExpiryNote {
+    /// `ttl` or `idle_stop`.
+    by: String,
+    /// RFC 3339 time, to the second.
+    since: String,
+    /// The digest of the record at that time.
+    digest: String,
+    /// The API paths of what it deletes.
+    deleted: BTreeSet<String>,
+}
+
+/// Returns the record with the stop by a CronJob of the stack. What that deletes has not been completed any more, as with any
+/// delete, so that `start` creates it again.
+fn with_expiry(mut record: Record, first: &Value) -> Record {
+    record.expired = expired(first);
+    if let Some(expired) = &record.expired {
+        let is_deleted = |identity: &Identity| {
+            identity.object().is_some_and(|object| expired.deleted.contains(&object.path()))
+        };
+        record.completed.retain(|identity, _| !is_deleted(identity));
+    }
+    record
+}
+
+/// Returns the stop of the stack by one of its CronJobs, unless the record has been written since.
+fn expired(first: &Value) -> Option<Expired> {
+    let noted = first["metadata"]["annotations"][EXPIRED].as_str()?;
+    let ExpiryNote { by, since, digest, deleted } = serde_json::from_str(noted).ok()?;
+    let by = ["ttl", "idle_stop"].into_iter().find(|key| *key == by)?;
+    let is_current = first["data"]["digest"] == digest.as_str() && since.parse::<jiff::Timestamp>().is_ok();
+    let stop = Stop { by: format!("the stack's {by}"), since, section: None };
+    is_current.then_some(Expired { stop, deleted })
 }
 
 /// Returns the record in its ConfigMaps. Earlier versions wrote it uncompressed.

@@ -58,6 +58,12 @@ pub struct Record {
     /// with them.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub starting: BTreeSet<Identity>,
+    /// RFC 3339 time of the last `start`, from which `ttl` and `idle_stop` of the stack count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<String>,
+    /// The stop of the whole stack by its `ttl` or `idle_stop` since the record was written. It is stored beside the record.
+    #[serde(skip)]
+    pub expired: Option<Expired>,
     /// True if it was created after an earlier record was lost, and the search for resources of the stack was incomplete.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub incomplete: bool,
@@ -99,7 +105,15 @@ pub type Completions = BTreeMap<Identity, String>;
 /// The stopped resources, by identity.
 pub type Stopped = BTreeMap<Identity, Stop>;
 
-/// The user who stopped something, and the time.
+/// A stop of the whole stack by its `ttl` or `idle_stop`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expired {
+    pub stop: Stop,
+    /// The API paths of the objects that it deletes.
+    pub deleted: BTreeSet<String>,
+}
+
+/// The user or the key of the stack that stopped something, and the time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stop {
     /// `ann@laptop`.

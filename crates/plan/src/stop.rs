@@ -17,12 +17,12 @@ use crate::{
     propose::select,
 };
 use kinds::dask;
-use kinds::dask::expiry::ExpiryCause;
+use kinds::dask::expiry::{self, ExpiryCause};
 use kinds::kind::StopEffect;
 use kinds::scope::POOL_LABEL;
 use model::address::{Address, FieldPath};
 use model::diag::{Code, Diagnostic};
-use model::record::{Stop, Stopped};
+use model::record::{Expired, Record, Stop, Stopped};
 use model::resource::{External, Identity, KindId, Recreation, Resource, Seen, World};
 
 /// Returns the inputs with the stops applied: the stopped resources, and pools without nodes.
@@ -42,8 +42,9 @@ pub(crate) fn apply_stops(mut inputs: Inputs<'_>) -> Result<Inputs<'_>, Vec<Diag
         inputs.stop_state.starting = if all { BTreeSet::new() } else { recorded_starting };
         return Ok(inputs);
     }
-    if recorded.is_empty() && recorded_starting.is_empty() && inputs.stop_state.request == StopRequest::Leave
-    {
+    let expired = record.is_some_and(|record| record.expired.is_some());
+    let nothing = recorded.is_empty() && recorded_starting.is_empty() && !expired;
+    if nothing && inputs.stop_state.request == StopRequest::Leave {
         inputs.stop_state.stopped = Stopped::new();
         inputs.stop_state.starting = BTreeSet::new();
         return Ok(inputs);
@@ -80,8 +81,14 @@ pub(crate) fn apply_stops(mut inputs: Inputs<'_>) -> Result<Inputs<'_>, Vec<Diag
             let pools = pools_needed_to_start(&inputs, &starts);
             drop(planner);
             starts.extend(pools.iter().map(|pool| pool.identity.clone()));
+            // Nothing of the stack runs without its time limits.
+            let limits = inputs.desired.iter().filter(|resource| expiry::is_of_stack(resource));
+            let limits: Vec<&Resource> =
+                limits.filter(|job| inputs.previous_stops.has(&job.identity)).collect();
+            starts.extend(limits.iter().map(|job| job.identity.clone()));
             if !inputs.selection.targets.is_empty() {
-                inputs.selection.targets.extend(pools.iter().map(|pool| pool.address.to_string()));
+                let needed = pools.iter().chain(limits);
+                inputs.selection.targets.extend(needed.map(|resource| resource.address.to_string()));
             }
             let startable: BTreeSet<&Address> =
                 startable(&inputs.desired, &inputs.external, inputs.world).into_iter().collect();
@@ -118,10 +125,42 @@ fn previous_stops(desired: &[Resource], external: &[External], world: &World) ->
     let Some(record) = &world.record else { return PreviousStops::default() };
     let identities: BTreeSet<&Identity> = desired.iter().map(|resource| &resource.identity).collect();
     let mut stopped = record.stopped.clone();
-    let starting = record.starting.iter().filter(|identity| identities.contains(identity)).cloned().collect();
+    stopped.extend(expired(record, desired, world));
+    // What a `start` had begun is stopped with all else.
+    let starting = record.starting.iter().filter(|_| record.expired.is_none());
+    let starting = starting.filter(|identity| identities.contains(identity)).cloned().collect();
     stopped.extend(newly_stopped_with(&stopped, desired, external, world));
     stopped.retain(|identity, _| identities.contains(identity));
     PreviousStops { stopped, starting }
+}
+
+/// Returns the resources that a CronJob of the stack stops, or has stopped, since the record was written.
+fn expired(record: &Record, desired: &[Resource], world: &World) -> Stopped {
+    let Some(Expired { stop, deleted }) = &record.expired else { return Stopped::new() };
+    let is_recorded = |identity: &Identity| record.inventory.iter().any(|entry| entry.identity == *identity);
+    let stops =
+        |resource: &&Resource| match (kinds::of(resource.kind).stop_effect, world.find(&resource.identity)) {
+            (StopEffect::Nothing, _) => false,
+            (StopEffect::DeletesWhile(runs), Some(live)) => runs(live),
+            (StopEffect::DeletesWhile(_), None) => {
+                resource.identity.object().is_some_and(|object| deleted.contains(&object.path()))
+            }
+            (_, Some(_)) => true,
+            (_, None) => is_recorded(&resource.identity),
+        };
+    let open = |resource: &&Resource| !record.stopped.contains_key(&resource.identity);
+    let stopped = desired.iter().filter(open).filter(stops);
+    stopped
+        .map(|resource| {
+            let section = Some(resource.address.section().to_owned());
+            (resource.identity.clone(), Stop { section, ..stop.clone() })
+        })
+        .collect()
+}
+
+/// Returns the stopped resources of the stack, by the record and by the CronJobs of the stack.
+pub fn stopped(desired: &[Resource], external: &[External], world: &World) -> Stopped {
+    previous_stops(desired, external, world).stopped
 }
 
 /// Returns new resources of a stopped section or on a stopped pool. They count as stopped, too. So an edit of a stopped section
@@ -450,7 +489,7 @@ impl Planner<'_> {
     /// Adds a note on a new time limit of an existing cluster: the time that the cluster has already lived counts.
     pub(crate) fn note_expiry(&mut self) {
         let inputs = self.observed.inputs;
-        if !inputs.desired.iter().any(|resource| resource.kind == KindId::DaskExpiry) {
+        if !inputs.desired.iter().any(|resource| resource.kind == KindId::Expiry) {
             return;
         }
         let actions: BTreeMap<&Identity, Action> =
@@ -460,15 +499,15 @@ impl Planner<'_> {
         for cluster in inputs.desired.iter() {
             let stays = matches!(action(&cluster.identity), Some(Action::Keep | Action::Update));
             let Some(live) = self.live(&cluster.identity).filter(|_| stays) else { continue };
-            for (cause, job) in dask::expiry::for_cluster(cluster, &inputs.desired) {
+            for (cause, job) in expiry::for_cluster(cluster, &inputs.desired) {
                 let changed =
                     matches!(action(&job.identity), Some(Action::Create | Action::Update | Action::Replace));
-                let Some(after) = dask::expiry::after(job).filter(|_| changed) else { continue };
+                let Some(after) = expiry::after(job).filter(|_| changed) else { continue };
                 let made = live["metadata"]["creationTimestamp"].as_str();
                 let made = made.map(|made| format!(", {made}")).unwrap_or_default();
                 let from = match cause {
                     ExpiryCause::IdleStop => "the moment when its work ended".to_owned(),
-                    ExpiryCause::Ttl if dask::expiry::is_of_queue(job) => {
+                    ExpiryCause::Ttl if expiry::is_of_queue(job) => {
                         "the moment when its queue admitted it".to_owned()
                     }
                     ExpiryCause::Ttl => format!("its creation{made}"),

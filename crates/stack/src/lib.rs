@@ -43,6 +43,7 @@ pub use budget::Budget;
 pub use fields::fields;
 pub use kinds::dask::check::{BuiltInCheck, Check, CheckRole, CheckRun};
 pub use kinds::dask::cluster::{DaskCluster, Scheduler, Worker};
+use kinds::dask::expiry::ExpiryCause;
 pub use kinds::dask::group::DaskGroup;
 pub use kinds::dask::idle::{IdleTable, IdleTimeout};
 pub use kinds::dask::job::{DaskJob, Restart};
@@ -50,6 +51,7 @@ pub use kinds::dask::notebook::Notebook;
 pub use kinds::dask::operator::{DaskOperator, OperatorSource};
 pub use kinds::dask::replicas::{Replicas, ReplicasTable, WorkerCountOwner};
 pub use kinds::dask::service::{DaskService, ServiceType};
+use kinds::dask::stack_expiry::StackAfter;
 pub use kinds::env::{Env, SecretKey, Variable};
 pub use kinds::gke::cluster::{Cluster, ReleaseChannel};
 pub use kinds::gke::gpu_driver::GpuDriver;
@@ -220,6 +222,15 @@ pub struct Header {
     /// Distinguishes stacks of the same name. Written by `init`; defaults to the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
+    /// How long the stack runs after it was created or started: `"8h"`, or a table with `after`, `destroy` and `image`. Then a
+    /// CronJob in the cluster stops it as `dask-infra stop` does, and its node pools have no nodes; with `destroy = true` the CronJob
+    /// deletes the GKE cluster with everything in it. `dask-infra start` restores a stopped stack.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<StackAfter>,
+    /// How long the stack runs without work: `"30m"`, or a table as for `ttl`. It has work while a Dask cluster has tasks, and while a
+    /// job, a Dask job, a Pod or a request for nodes has not ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_stop: Option<StackAfter>,
 }
 
 /// Exceptions for what is usually a mistake, each with a reason.
@@ -229,6 +240,14 @@ pub struct Allow {
     /// Secrets in plain text (DI0254): the address named in the error, or its section, and why it may be public. `"dask_cluster.rapids.worker.env.DEMO_TOKEN" = "a public demo"`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub literal_secrets: BTreeMap<String, String>,
+}
+
+impl Header {
+    /// Returns the reasons why CronJobs stop the stack, with their durations.
+    pub fn expirations(&self) -> impl Iterator<Item = (ExpiryCause, &StackAfter)> {
+        let keys = [(ExpiryCause::Ttl, &self.ttl), (ExpiryCause::IdleStop, &self.idle_stop)];
+        keys.into_iter().filter_map(|(cause, after)| Some((cause, after.as_ref()?)))
+    }
 }
 
 impl Allow {

@@ -3,8 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::{Check, DaskCluster, Kueue, Queue, Sources, Ssh, Stack};
+use kinds::dask::stack_expiry::{self, StackFacts};
+use kinds::gke::enums::WorkloadMetadata;
+use kinds::kind::StopEffect;
 use kinds::scope::{DaskFacts, QueueFacts, Scope};
 use kinds::section::{external_sections, managed};
+use kinds::short_forms::Nodes;
 use model::address::{Address, Segment};
 use model::diag::{Code, Diagnostic};
 use model::resource::{
@@ -80,10 +84,46 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
     resources.iter_mut().for_each(|resource| made_by_files.order(resource));
     resources.extend(others);
     kinds::kubernetes::helm_release::add_provenance(&stack.helm_release, &mut resources);
+    let expiry = expiry(stack, &resources, &scope);
+    resources.extend(expiry);
     let external = external(stack, &scope);
     let capacity_options = capacity_options(stack, &scope);
     let Scope { owner, target, .. } = scope;
     Lowered { owner, target, resources: resources.into(), external, capacity_options }
+}
+
+/// Lowers `ttl` and `idle_stop` of the stack, which stop its other resources.
+fn expiry(stack: &Stack, resources: &[Resource], scope: &Scope) -> Vec<Resource> {
+    let stops = resources.iter().filter_map(|resource| {
+        let object = resource.identity.object()?;
+        match kinds::of(resource.kind).stop_effect {
+            StopEffect::Deletes => Some((object, false)),
+            StopEffect::DeletesWhile(_) => Some((object, true)),
+            StopEffect::Nothing | StopEffect::Empties(_) => None,
+        }
+    });
+    let causes = stack.stack.expirations().map(|(cause, _)| cause).collect();
+    let facts = StackFacts { home: expiry_pool(stack), stops: stops.collect(), causes, resources };
+    let on_cluster = stack.stack.expirations().filter(|_| !scope.target.is_on_hosts());
+    on_cluster.flat_map(|(cause, after)| stack_expiry::lower(cause, after, &facts, scope)).collect()
+}
+
+/// Returns the live name of the pool for the CronJobs of the stack: one that always has a node, on which also kube-dns runs, and whose
+/// Pods have an identity. Without Spot if possible.
+pub(crate) fn expiry_pool(stack: &Stack) -> Option<&str> {
+    let always = managed(&stack.node_pool).filter(|(_, pool)| match pool.nodes {
+        Some(Nodes::Fixed(nodes)) => nodes > 0,
+        Some(Nodes::Autoscaled { min, .. }) => min > 0,
+        None => pool.queued != Some(true),
+    });
+    // GKE taints nodes with GPUs beside others.
+    let is_mixed = managed(&stack.node_pool).any(|(_, pool)| pool.gpus().is_none());
+    let usable = always.filter(|(_, pool)| pool.gpus().is_none() || !is_mixed).filter(|(_, pool)| {
+        let identity = pool.workload_metadata != Some(WorkloadMetadata::Gce);
+        pool.taints.is_empty() && pool.flex_start != Some(true) && identity
+    });
+    let pool = usable.min_by_key(|(_, pool)| pool.spot);
+    pool.map(|(key, pool)| pool.live_name(key))
 }
 
 /// Splits objects from YAML into those of a section and all others.
@@ -263,7 +303,8 @@ fn visited_from(stack: &Stack, key: &str, section: &DaskCluster) -> BTreeSet<Str
     let checks = stack.check.values();
     let checks = checks.filter(|check| stack.cluster_of_check(check).is_some_and(|(of, _)| of == key));
     let checks = checks.map(|check| check.namespace.clone().unwrap_or_else(|| "default".to_owned()));
-    notebooks.chain(checks).filter(|namespace| namespace != section.namespace()).collect()
+    let expiry = stack.stack.idle_stop.iter().map(|_| model::record::NAMESPACE.to_owned());
+    notebooks.chain(checks).chain(expiry).filter(|namespace| namespace != section.namespace()).collect()
 }
 
 /// Returns the namespaces with work that waits in a queue.

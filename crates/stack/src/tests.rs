@@ -13,13 +13,14 @@ use model::source::Sources;
 
 const READY: &str = include_str!("../../../stacks/rapids-gke/stack.toml");
 const EVERYTHING: &str = include_str!("../../../tests/cases/diag-everything/stack.toml");
-const GKE_KEYS: [&str; 6] = [
+const GKE_KEYS: [&str; 7] = [
     include_str!("../../../tests/cases/plan-cluster-keys/stack.toml"),
     include_str!("../../../tests/cases/plan-cluster-network-policy/stack.toml"),
     include_str!("../../../tests/cases/plan-pool-keys/stack.toml"),
     include_str!("../../../tests/cases/plan-pool-queued/stack.toml"),
     include_str!("../../../tests/cases/diag-queue-keys/stack.toml"),
     include_str!("../../../tests/cases/plan-provisioning-request/stack.toml"),
+    include_str!("../../../tests/cases/plan-stack-idle-stop/stack.toml"),
 ];
 
 /// Returns the folder with the files that the texts name.

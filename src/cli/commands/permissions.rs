@@ -8,6 +8,8 @@ use crate::cli::Exit;
 use crate::cli::rights::{self, Need, Needs};
 use crate::cli::session::Session;
 use crate::cli::settings::{Format, Settings};
+use kinds::dask::stack_expiry;
+use model::resource::Lowered;
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
@@ -52,22 +54,27 @@ pub fn permissions(settings: &Settings, args: &Args) -> Exit {
         let needs = Needs::of_stack(lowered);
         let project = lowered.target.gke.as_ref().map(|name| name.project.as_str());
         Ok(match (args.format, project) {
-            (Written::Text, Some(project)) => of_project(&needs, project),
+            (Written::Text, Some(project)) => of_project(&needs, project) + &of_expiry(lowered, project),
             (Written::Text, None) => of_cluster(&needs),
-            (Written::Json, project) => format!("{:#}\n", as_json(&needs, project.is_some())),
+            (Written::Json, project) => format!("{:#}\n", as_json(&needs, lowered, project)),
         })
     })
 }
 
-fn as_json(needs: &Needs, of_project: bool) -> Value {
-    let part = |needs: &BTreeSet<Need>| match of_project {
+fn as_json(needs: &Needs, lowered: &Lowered, project: Option<&str>) -> Value {
+    let part = |needs: &BTreeSet<Need>| match project.is_some() {
         true => {
             let permissions = rights::permissions(needs);
             json!({ "roles": rights::roles(permissions.iter().map(String::as_str)), "permissions": permissions })
         }
         false => json!({ "rules": rights::rules(needs) }),
     };
-    json!({ "plan": part(&needs.plan), "apply": part(&needs.apply) })
+    let mut all = json!({ "plan": part(&needs.plan), "apply": part(&needs.apply) });
+    let jobs = lowered.resources.iter().filter(|resource| stack_expiry::uses_google(resource));
+    for (job, project) in jobs.zip(std::iter::repeat(project).flatten()) {
+        all["expiry"][job.address.section()] = json!(stack_expiry::grants(job, project));
+    }
+    all
 }
 
 fn of_project(needs: &Needs, project: &str) -> String {
@@ -83,6 +90,16 @@ fn of_project(needs: &Needs, project: &str) -> String {
         text.push('\n');
     }
     text.trim_end().to_owned() + "\n"
+}
+
+/// Returns what each CronJob of the stack's `ttl` and `idle_stop` needs; nothing without them.
+fn of_expiry(lowered: &Lowered, project: &str) -> String {
+    let jobs = lowered.resources.iter().filter(|resource| stack_expiry::uses_google(resource));
+    jobs.map(|job| {
+        let grants = stack_expiry::grants(job, project).join("\n  ");
+        format!("\n{} needs\n  {grants}\n", job.address.section())
+    })
+    .collect()
 }
 
 fn of_cluster(needs: &Needs) -> String {

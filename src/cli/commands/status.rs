@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::cli::Exit;
@@ -12,15 +13,18 @@ use crate::cli::commands::plan::parallelism;
 use crate::cli::completion_values;
 use crate::cli::session::{Link, Session, block_on};
 use crate::cli::settings::{Failure, Format, Settings};
+use crate::report::brief;
 use crate::report::human::cost::RunningCost;
 use crate::report::status::{Row, State, Status};
 use apply::ApplyOptions;
 use kinds::dask::check;
+use kinds::dask::expiry::{self, ExpiryCause};
 use kinds::kind::QueryResults;
 use kinds::kubernetes::flex_start;
 use kinds::kubernetes::pods::{not_scaled_by_events, why_by_events};
 use kinds::status::StatusLine;
 use live::{LiveApi, probe};
+use model::record::Stopped;
 use model::resource::{Api, Await, Identity, KindId, Owner, Query, Readiness, Resource, World};
 
 /// Shown below the options.
@@ -110,7 +114,7 @@ async fn follow(
         tokio::time::sleep(FOLLOW).await;
         link.api().skip_unreachable_hosts();
         let Ok(now) = status_of(session, &link, found, args.parallelism).await else { continue };
-        let moment = jiff::Timestamp::now();
+        let moment = Timestamp::now();
         let lines: String =
             now.changes(&status).iter().map(|change| change.shown(args.json, moment)).collect();
         if !lines.is_empty() {
@@ -149,23 +153,30 @@ pub(crate) async fn status_of(
         plan::propose::fallback::with_current_options(&lowered.resources, &lowered.capacity_options, &world);
     let meant = |resource: &&Resource| found.is_empty() || found.contains(&resource.identity);
     let all = external.chain(&resources).filter(meant);
-    let looks = all.map(|resource| row(&*api, resource, &lowered.owner, &world));
+    let stopped = plan::stop::stopped(&resources, &lowered.external, &world);
+    let looks = all.map(|resource| row(&*api, resource, &lowered.owner, &world, &stopped));
     let mut rows: Vec<Row> = futures::stream::iter(looks).buffered(parallelism.max(1)).collect().await;
     // External resources are not on this stack's bill.
     let others = lowered.external.iter().map(|external| &external.resource.identity);
     let others: BTreeSet<&Identity> = others.collect();
     rows.iter_mut().filter(|row| others.contains(&row.identity)).for_each(|row| row.said.billed.clear());
-    without_nodes(&mut rows, &resources, &world);
+    without_nodes(&mut rows, &resources, &world, &stopped);
     add_event_reasons(&*api, &mut rows).await;
     let billed = rows.iter().flat_map(|row| &row.said.billed);
     let cost = RunningCost::of(&lowered.target, billed, session.prices());
     Ok(Status { owner: lowered.owner.clone(), target: lowered.target.clone(), rows, cost })
 }
 
-pub(crate) async fn row(api: &dyn LiveApi, resource: &Resource, owner: &Owner, world: &World) -> Row {
+pub(crate) async fn row(
+    api: &dyn LiveApi,
+    resource: &Resource,
+    owner: &Owner,
+    world: &World,
+    stopped: &Stopped,
+) -> Row {
     let live = world.find(&resource.identity);
-    if let Some(state) = stopped(resource, live, world) {
-        let (address, identity) = (resource.address.clone(), resource.identity.clone());
+    let (address, identity) = (resource.address.clone(), resource.identity.clone());
+    if let Some(state) = stopped_state(resource, live, world, stopped) {
         return Row { address, identity, state, said: StatusLine::default() };
     }
     let (state, said) = match (&resource.identity, live) {
@@ -188,12 +199,46 @@ pub(crate) async fn row(api: &dyn LiveApi, resource: &Resource, owner: &Owner, w
                     if let Some(instead) = instead {
                         said.line.push_str(&instead);
                     }
+                    if let Some(end) = end_of_stack(&resource, live, world) {
+                        said.line = format!("{end}; {}", said.line);
+                    }
+                    if expiry::is_of_stack(&resource) && has_failed_looks(live, Timestamp::now()) {
+                        let why = "its looks fail, so nothing stops the stack; `kubectl -n dask-infra get jobs,pods` has them";
+                        return Row { address, identity, state: State::Failed(why.to_owned()), said };
+                    }
                     (state, said)
                 }
             }
         }
     };
-    Row { address: resource.address.clone(), identity: resource.identity.clone(), state, said }
+    Row { address, identity, state, said }
+}
+
+/// How long a CronJob that looks every five minutes may go without a look that worked.
+const LOOKS: SignedDuration = SignedDuration::from_mins(20);
+
+/// Returns true if a CronJob has looked for a while, and no look of late has worked.
+fn has_failed_looks(job: &Value, now: Timestamp) -> bool {
+    let time = |value: &Value| value.as_str().and_then(|at| at.parse::<Timestamp>().ok());
+    let status = &job["status"];
+    let since = time(&status["lastSuccessfulTime"]).or(time(&job["metadata"]["creationTimestamp"]));
+    let is_old = |since: Timestamp| now.duration_since(since) > LOOKS;
+    status["lastScheduleTime"].is_string() && since.is_some_and(is_old)
+}
+
+/// Returns when a `ttl` of the stack is over: `stops the stack in 3h 12m, at 2026-11-29T20:00:00Z`.
+fn end_of_stack(job: &Resource, live: &Value, world: &World) -> Option<String> {
+    let effect = expiry::effect(job).filter(|_| job.origin.last_key() == Some(ExpiryCause::Ttl.key()))?;
+    let seconds = expiry::seconds_of(job)?;
+    let started = world.record.as_ref().and_then(|record| record.started.as_deref());
+    let created = live["metadata"]["creationTimestamp"].as_str();
+    let times = created.into_iter().chain(started).filter_map(|at| at.parse::<Timestamp>().ok());
+    let end = times.max()?.checked_add(SignedDuration::from_secs(seconds)).ok()?;
+    let left = Duration::try_from(end.duration_since(Timestamp::now())).unwrap_or_default();
+    Some(match left.is_zero() {
+        true => format!("{effect}: its time is over since {end}"),
+        false => format!("{effect} in {}, at {end}", brief(left)),
+    })
 }
 
 /// Returns the message for a Dask cluster on hosts that has ended because its `ttl` or `idle_stop` was over.
@@ -221,9 +266,14 @@ fn with_live_size<'r>(resource: &'r Resource, world: &World) -> (Cow<'r, Resourc
     }
 }
 
-/// Returns the state of a resource that the record lists as stopped: deleted, or a pool without nodes.
-fn stopped(resource: &Resource, live: Option<&Value>, world: &World) -> Option<State> {
-    let stop = world.record.as_ref()?.stopped.get(&resource.identity)?;
+/// Returns the state of a stopped resource: deleted, or a pool without nodes.
+fn stopped_state(
+    resource: &Resource,
+    live: Option<&Value>,
+    world: &World,
+    stopped: &Stopped,
+) -> Option<State> {
+    let stop = stopped.get(&resource.identity)?;
     let left = match &resource.identity {
         Identity::NodePool { pool, .. } => world.sizes.get(pool).is_some_and(|nodes| *nodes > 0),
         Identity::Cluster(_) | Identity::Object(_) | Identity::Check(_) => live.is_some(),
@@ -237,9 +287,8 @@ fn stopped(resource: &Resource, live: Option<&Value>, world: &World) -> Option<S
 }
 
 /// Marks resources that wait for a node as stopped if `stop` has removed all nodes, because no node comes before `start`.
-fn without_nodes(rows: &mut [Row], resources: &[Resource], world: &World) {
-    let is_stopped =
-        |pool: &&Resource| world.record.as_ref().is_some_and(|it| it.stopped.contains_key(&pool.identity));
+fn without_nodes(rows: &mut [Row], resources: &[Resource], world: &World, stopped: &Stopped) {
+    let is_stopped = |pool: &&Resource| stopped.contains_key(&pool.identity);
     let pools: Vec<&Resource> = resources.iter().filter(|one| one.identity.pool().is_some()).collect();
     let others =
         world.pools.keys().any(|live| !pools.iter().any(|pool| pool.identity.pool() == Some(live.as_str())));
@@ -290,7 +339,7 @@ async fn judge(api: &dyn LiveApi, wait: &Await, world: &World) -> (State, Status
                 (state, ..) => state,
             };
             if let Some((what, until)) = &said.until {
-                said.line.push_str(&format!("; {what} {}", remaining_time(until, jiff::Timestamp::now())));
+                said.line.push_str(&format!("; {what} {}", remaining_time(until, Timestamp::now())));
             }
             (state, said)
         }
@@ -298,8 +347,8 @@ async fn judge(api: &dyn LiveApi, wait: &Await, world: &World) -> (State, Status
 }
 
 /// Returns the remaining time, `within 7 min`, or the end time if the remaining time is unknown.
-fn remaining_time(until: &str, now: jiff::Timestamp) -> String {
-    match until.parse::<jiff::Timestamp>() {
+fn remaining_time(until: &str, now: Timestamp) -> String {
+    match until.parse::<Timestamp>() {
         Ok(until) if until > now => {
             // Begun minutes count: the last one is one, too.
             let seconds = until.duration_since(now).as_secs();

@@ -81,7 +81,8 @@ async fn find_causes(
     parallelism: usize,
 ) -> Result<Why, Failure> {
     let world = session.world(link, parallelism).await?;
-    let (api, owner) = (link.api(), &session.lowered().owner);
+    let (api, lowered) = (link.api(), session.lowered());
+    let stopped = plan::stop::stopped(&lowered.resources, &lowered.external, &world);
     let mut looking = CauseSearch {
         api: &*api,
         session,
@@ -91,7 +92,7 @@ async fn find_causes(
         answer: Why::default(),
     };
     for resource in found {
-        let row = row(looking.api, resource, owner, &world).await;
+        let row = row(looking.api, resource, &lowered.owner, &world, &stopped).await;
         let place = session.sources().locate(&resource.origin).map(|place| place.to_string());
         let (state, line) = (row.state, row.said.line);
         let unhandled = row.said.unhandled.then_some(&state);

@@ -26,4 +26,5 @@ mod recorded_charts;
 mod sandbox_equality;
 mod scale;
 mod smoke;
-mod ttl_idle_stop;
+mod stack_expiry;
+pub mod ttl_idle_stop;

@@ -67,7 +67,7 @@ fn wait_until_gone(served: &SandboxServer) {
 }
 
 /// How to reach the sandbox's cluster, which takes any token.
-fn access(served: &SandboxServer, user: &User) -> Access {
+pub fn access(served: &SandboxServer, user: &User) -> Access {
     let config = served.sandbox.kubeconfig(&served.sandbox.clusters()[0]).unwrap();
     let cluster = &config["clusters"][0]["cluster"];
     let authority = cluster["certificate-authority-data"].as_str().unwrap();
@@ -81,7 +81,7 @@ fn access(served: &SandboxServer, user: &User) -> Access {
 }
 
 /// Returns the command of a CronJob's Job, by this Python and with an account's token.
-fn look(access: &Access, folder: &Path, python: impl AsRef<std::ffi::OsStr>, cron: &Value) -> Command {
+pub fn look(access: &Access, folder: &Path, python: impl AsRef<std::ffi::OsStr>, cron: &Value) -> Command {
     let account = folder.join("account");
     std::fs::create_dir_all(&account).unwrap();
     std::fs::write(account.join("ca.crt"), &access.ca_pem).unwrap();
@@ -90,7 +90,8 @@ fn look(access: &Access, folder: &Path, python: impl AsRef<std::ffi::OsStr>, cro
     let (host, port) = server.rsplit_once(':').unwrap_or((server, "443"));
     let container = &cron["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0];
     let mut command = Command::new(python);
-    command.args(["-c", container["args"][2].as_str().unwrap_or(SCRIPT)]);
+    let script = ["args", "command"].into_iter().find_map(|start| container[start][2].as_str());
+    command.args(["-c", script.unwrap_or(SCRIPT)]);
     for variable in container["env"].as_array().into_iter().flatten() {
         command.env(variable["name"].as_str().unwrap(), variable["value"].as_str().unwrap());
     }
@@ -366,4 +367,63 @@ async fn on_a_real_api_server_its_account_may_do_what_it_must_and_no_more() {
     }
     fixture.run(&["start", "dask_cluster.d", "--auto-approve"]).expect(0).says("2 added");
     fixture.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+    // The limits of the stack: the operator's finalizers are waited for, and what comes later is not known to it.
+    fixture.user.edit("[stack]\n", "[stack]\nttl = \"12h\"\n");
+    fixture.run(&["apply", "--auto-approve"]).expect(0);
+    fixture.run(&["status"]).says("stops the stack in 11h59m");
+    let (_, cron) = fixture.client.get("/apis/batch/v1/namespaces/dask-infra/cronjobs/s-stack-ttl").await;
+    let path = "/api/v1/namespaces/dask-infra/serviceaccounts/s-stack-ttl/token";
+    let (code, token) = fixture.client.send(Method::POST, path, "application/json", &request).await;
+    assert_eq!(code, 201, "{token}");
+    let access = Access { token: token["status"]["token"].as_str().unwrap().to_owned(), ..access };
+    let account = Client::new(&access);
+    for path in ["configmaps", "secrets", "configmaps/kube-root-ca.crt"] {
+        assert_eq!(account.get(&format!("/api/v1/namespaces/dask-infra/{path}")).await.0, 403, "{path}");
+    }
+    let asks = |seconds: &str| {
+        let mut command = look(&access, fixture.user.path(), "python3", &cron);
+        command.env("DASK_INFRA_REAPER_SECONDS", seconds);
+        CommandOutput::of(&block_in_place(|| command.output()).unwrap())
+    };
+    asks("86400").expect(0).says("s old, and stays until it is 86400 s old");
+    asks("0").expect(0).says("stopped: it was").says("deleted: /apis/kubernetes.dask.org");
+    assert_eq!(fixture.client.get(CLUSTER).await.0, 404);
+    let (code, plan) = fixture.plan();
+    assert_eq!(code, 0, "{plan}");
+    assert!(plan.contains("stopped by the stack's ttl since"), "{plan}");
+    fixture.run(&["status"]).says("stopped by the stack's ttl since");
+    fixture.run(&["start", "dask_cluster.d", "--auto-approve"]).expect(0).says("4 added");
+    asks("86400").expect(0).says("s old, and stays until it is 86400 s old");
+
+    fixture.user.edit("ttl = \"12h\"\n", "idle_stop = \"12h\"\n");
+    fixture.run(&["apply", "--auto-approve", "--allow", "delete:stack.ttl"]).expect(0);
+    let (_, cron) = fixture.client.get("/apis/batch/v1/namespaces/dask-infra/cronjobs/s-stack-idle").await;
+    let path = "/api/v1/namespaces/dask-infra/serviceaccounts/s-stack-idle/token";
+    let (code, token) = fixture.client.send(Method::POST, path, "application/json", &request).await;
+    assert_eq!(code, 201, "{token}");
+    let access = Access { token: token["status"]["token"].as_str().unwrap().to_owned(), ..access };
+    // Its scheduler listens here.
+    let inside = "tcp://d-scheduler.default.svc.cluster.local:8786";
+    let cron: Value =
+        serde_json::from_str(&cron.to_string().replace(inside, &fixture.dask.address())).unwrap();
+    let asks = |seconds: &str| {
+        let python = Part::Operator.program("python");
+        let mut command = look(&access, fixture.user.path(), python, &cron);
+        command.env("DASK_INFRA_REAPER_SECONDS", seconds);
+        CommandOutput::of(&block_in_place(|| command.output()).unwrap())
+    };
+    asks("86400").expect(0).says("s without work, and stays until it is 86400 s without work");
+    // It knows of work when its Dask cluster is gone.
+    let noted = format!("{}", jiff::Timestamp::now().as_second() + 1);
+    let annotations = json!({ "metadata": { "annotations": { "dask-infra.dev/worked": noted } } });
+    let path = "/apis/batch/v1/namespaces/dask-infra/cronjobs/s-stack-idle";
+    let (code, said) =
+        fixture.client.send(Method::PATCH, path, "application/merge-patch+json", &annotations).await;
+    assert_eq!(code, 200, "{said}");
+    asks("10").expect(0).says("stays until it is 10 s without work");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    asks("1").expect(0).says("stopped: it was");
+    fixture.run(&["status"]).says("stopped by the stack's idle_stop since");
+    fixture.run(&["destroy", "--auto-approve", "--allow", "delete:dask_operator"]).expect(0);
+    fixture.client.wait_gone("/api/v1/namespaces/dask-infra", "the namespace of records stays").await;
 }

@@ -256,7 +256,7 @@ async fn comparable_record(player: &Player) -> Record {
     let Some(stack) = &player.stack else { return Record::default() };
     let mut world = player.harness.world_of(stack).await.unwrap();
     let Some(mut record) = world.record.take() else { return Record::default() };
-    (record.revision, record.written) = Default::default();
+    (record.revision, record.written, record.started) = Default::default();
     record.inventory.retain(|entry| {
         matches!(entry.identity, Identity::Check(_)) || world.find(&entry.identity).is_some()
     });

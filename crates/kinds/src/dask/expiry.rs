@@ -28,21 +28,23 @@ use model::resource::{Effect, Facts, Gvk, Identity, KindId, ObjectId, Readiness,
 /// Seconds after which a CronJob that was not created counts as stuck.
 const DEADLINE: u32 = 120;
 /// The schedule of the checks.
-const SCHEDULE: &str = "*/5 * * * *";
+pub(crate) const SCHEDULE: &str = "*/5 * * * *";
 /// The timeout of a check in seconds: it ends before the next one begins.
-const CHECK_TIMEOUT: u32 = 240;
+pub(crate) const CHECK_TIMEOUT: u32 = 240;
 /// The shortest duration in seconds: two intervals of the schedule.
 pub const MIN_SECONDS: u64 = 600;
 /// The longest duration in seconds.
 pub const MAX_SECONDS: u64 = 365 * 86_400;
 
 /// The environment variable of the script with the duration in seconds.
-const SECONDS: &str = "DASK_INFRA_REAPER_SECONDS";
+pub(crate) const SECONDS: &str = "DASK_INFRA_REAPER_SECONDS";
+/// The environment variable of a stack's script with what it does, as JSON.
+pub(crate) const STACK: &str = "DASK_INFRA_REAPER_STACK";
 /// The environment variable of the script with the API path of the cluster's Workload, for a cluster in a queue.
 const WORKLOAD: &str = "DASK_INFRA_REAPER_WORKLOAD";
 
 /// The script that runs in the cluster.
-pub const SCRIPT: &str = include_str!("reaper.py");
+pub const SCRIPT: &str = concat!(include_str!("reaper_api.py"), include_str!("reaper.py"));
 
 /// Reasons why a Dask cluster is deleted from inside the Kubernetes cluster: a key of its section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,22 +97,25 @@ impl ExpiryCause {
 pub const KIND: Kind = Kind {
     rank: 33,
     compare: Compare::Kubernetes(|_| (Effect::InPlace, None)),
-    change_steps: |context| object_change_steps(context, KindId::DaskExpiry, Facts::None, DEADLINE),
-    readiness: |_, found| {
-        let there = found.own_object().is_object();
-        Ok(if there { Readiness::Ready } else { Readiness::progressing("not created yet") })
-    },
+    change_steps: |context| object_change_steps(context, KindId::Expiry, Facts::None, DEADLINE),
+    readiness: |_, found| Ok(readiness(found.own_object())),
     status_line: |_, found| Ok(last_check_line(&found.own_object()["status"])),
     plan_summary: |resource| {
         let clause = ExpiryCause::of_job(resource).and_then(|cause| cause.clause(resource));
-        clause.map(|clause| format!("deletes it {clause}")).into_iter().collect()
+        let acts = effect(resource).unwrap_or("deletes it");
+        clause.map(|clause| format!("{acts} {clause}")).into_iter().collect()
     },
     stop_effect: StopEffect::Deletes,
     ..Kind::DEFAULT
 };
 
+/// Returns the readiness of a CronJob: it has none but to exist.
+pub(crate) fn readiness(job: &Value) -> Readiness {
+    if job.is_object() { Readiness::Ready } else { Readiness::progressing("not created yet") }
+}
+
 /// Returns the `status` line: the times of the last check and of the last successful one. A failed check deletes nothing.
-fn last_check_line(status: &Value) -> StatusLine {
+pub(crate) fn last_check_line(status: &Value) -> StatusLine {
     let (last, worked) = (&status["lastScheduleTime"], &status["lastSuccessfulTime"]);
     let line = match (last.as_str(), worked.as_str()) {
         (None, _) => "has not looked yet".to_owned(),
@@ -124,11 +129,19 @@ fn last_check_line(status: &Value) -> StatusLine {
     }
 }
 
-/// The duration after which a CronJob deletes a Dask cluster.
+/// A duration after which a CronJob acts: a text, or a table with further keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum After {
+pub enum After<Table = AfterTable> {
     Time(String),
-    Table(AfterTable),
+    Table(Table),
+}
+
+/// A table with a duration after which a CronJob acts.
+pub trait ExpiryTable {
+    /// Returns the duration as it is written.
+    fn after(&self) -> &str;
+    /// Returns the image of the CronJob.
+    fn image(&self) -> Option<&str>;
 }
 
 /// After how long a CronJob deletes a Dask cluster, and the image of the CronJob.
@@ -143,24 +156,35 @@ pub struct AfterTable {
     pub image: Option<String>,
 }
 
-impl After {
+impl ExpiryTable for AfterTable {
+    fn after(&self) -> &str {
+        &self.after
+    }
+
+    fn image(&self) -> Option<&str> {
+        self.image.as_deref()
+    }
+}
+
+impl<Table: ExpiryTable> After<Table> {
     /// Returns the duration as it is written.
     pub fn text(&self) -> &str {
         match self {
             Self::Time(after) => after,
-            Self::Table(table) => &table.after,
+            Self::Table(table) => table.after(),
         }
     }
 
-    fn image(&self) -> Option<&str> {
+    /// Returns the image of the CronJob.
+    pub fn image(&self) -> Option<&str> {
         match self {
             Self::Time(_) => None,
-            Self::Table(table) => table.image.as_deref(),
+            Self::Table(table) => table.image(),
         }
     }
 }
 
-impl Serialize for After {
+impl<Table: Serialize> Serialize for After<Table> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Time(after) => serializer.serialize_str(after),
@@ -169,22 +193,22 @@ impl Serialize for After {
     }
 }
 
-impl<'de> Deserialize<'de> for After {
+impl<'de, Table: Deserialize<'de>> Deserialize<'de> for After<Table> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let short = |after: &str| Self::Time(after.to_owned());
         text_or_table(deserializer, "a time or a table with `after`", short, Self::Table)
     }
 }
 
-impl JsonSchema for After {
+impl<Table: JsonSchema> JsonSchema for After<Table> {
     fn schema_name() -> Cow<'static, str> {
-        "After".into()
+        Table::schema_name().trim_end_matches("Table").to_owned().into()
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "After how long a CronJob deletes a Dask cluster.",
-            "oneOf": [{ "type": "string" }, generator.subschema_for::<AfterTable>()],
+            "description": "After how long a CronJob deletes a Dask cluster, or stops the stack.",
+            "oneOf": [{ "type": "string" }, generator.subschema_for::<Table>()],
         })
     }
 }
@@ -329,7 +353,7 @@ impl ExpiryBuilder<'_> {
             .cloned()
             .collect();
         let api = gvk("batch", "v1", "CronJob", "cronjobs");
-        let mut job = self.object(api, KindId::DaskExpiry, json!({ "spec": spec }), depends_on);
+        let mut job = self.object(api, KindId::Expiry, json!({ "spec": spec }), depends_on);
         let container = ["spec", "jobTemplate", "spec", "template", "spec", "containers"];
         let path = FieldPath::keys(container).index(0).key("image");
         let from = if after.image().is_some() { &job.origin } else { &self.cluster.origin };
@@ -395,7 +419,7 @@ impl ExpiryBuilder<'_> {
 }
 
 /// Returns the value of an environment variable that a CronJob gives its script.
-fn env_value<'r>(job: &'r Resource, name: &str) -> Option<&'r str> {
+pub(crate) fn env_value<'r>(job: &'r Resource, name: &str) -> Option<&'r str> {
     let spec = &job.body["spec"]["jobTemplate"]["spec"]["template"]["spec"];
     let mut env = spec["containers"][0]["env"].as_array()?.iter();
     env.find(|variable| variable["name"] == name)?["value"].as_str()
@@ -406,17 +430,48 @@ pub fn is_of_queue(job: &Resource) -> bool {
     env_value(job, WORKLOAD).is_some()
 }
 
-/// Returns the event at which the time of a cluster begins, as words: `it is created`.
+/// Returns what the script of a stack's CronJob does.
+pub(crate) fn stack_plan(job: &Resource) -> Option<Value> {
+    serde_json::from_str(env_value(job, STACK)?).ok()
+}
+
+/// Returns true for a CronJob of the stack, and not of one of its Dask clusters.
+pub fn is_of_stack(job: &Resource) -> bool {
+    job.kind == KindId::Expiry && stack_plan(job).is_some()
+}
+
+/// Returns the effect of a stack's CronJob, as words.
+pub fn effect(job: &Resource) -> Option<&'static str> {
+    let plan = stack_plan(job)?;
+    Some(if plan["destroy"] == true { "deletes the GKE cluster" } else { "stops the stack" })
+}
+
+/// Returns the event at which the time begins, as words: `it is created`.
 fn since(job: &Resource) -> &'static str {
-    if is_of_queue(job) { "its queue admits it" } else { "it is created" }
+    if is_of_stack(job) {
+        "it is created or started"
+    } else if is_of_queue(job) {
+        "its queue admits it"
+    } else {
+        "it is created"
+    }
 }
 
 /// Returns the duration after which a CronJob deletes its cluster: `8h`.
 pub fn after(job: &Resource) -> Option<String> {
-    let seconds: u64 = env_value(job, SECONDS)?.parse().ok()?;
+    seconds_of(job)?.try_into().ok().map(duration_text)
+}
+
+/// Returns the same duration in seconds.
+pub fn seconds_of(job: &Resource) -> Option<i64> {
+    env_value(job, SECONDS)?.parse().ok()
+}
+
+/// Returns seconds in the largest unit that needs no other: `8h`.
+pub(crate) fn duration_text(seconds: u64) -> String {
     let units = [(86_400, 'd'), (3600, 'h'), (60, 'm')];
     let whole = units.into_iter().find(|(unit, _)| seconds > 0 && seconds.is_multiple_of(*unit));
-    Some(whole.map_or_else(|| format!("{seconds}s"), |(unit, name)| format!("{}{name}", seconds / unit)))
+    whole.map_or_else(|| format!("{seconds}s"), |(unit, name)| format!("{}{name}", seconds / unit))
 }
 
 /// Returns the CronJobs among the resources of the stack that delete a Dask cluster, with the reason of each.
@@ -424,7 +479,7 @@ pub fn for_cluster<'r>(cluster: &Resource, all: &'r [Resource]) -> Vec<(ExpiryCa
     let is_cluster = cluster.identity.object().is_some_and(|object| object.gvk == api::cluster());
     let job = |cause: ExpiryCause| {
         let origin = cluster.origin.key(cause.key());
-        let job = all.iter().find(|other| other.kind == KindId::DaskExpiry && other.origin == origin)?;
+        let job = all.iter().find(|other| other.kind == KindId::Expiry && other.origin == origin)?;
         Some((cause, job))
     };
     ExpiryCause::ALL.into_iter().filter(|_| is_cluster).filter_map(job).collect()

@@ -22,6 +22,7 @@ pub mod queued_workers;
 pub mod replicas;
 pub mod scale;
 pub mod service;
+pub mod stack_expiry;
 pub mod why;
 pub mod worker_count;
 pub mod workers;

@@ -916,8 +916,8 @@ codes! {
      cluster has nothing of that kind under this address. If it is missing for another reason, `apply` creates it."
 
     TtlValue "DI0342" "an invalid ttl or idle_stop"
-    "`ttl` is how long a Dask cluster lives after it is created, or after its queue admits it, and `idle_stop` how long without \
-     work: `45m`, `8h`, `2d`, `1h 30m`. The minimum is 10 minutes, as it is checked every five, and the maximum 365 days."
+    "`ttl` is how long a Dask cluster lives after it is created, or after its queue admits it, or a stack after it is created or \
+     started, and `idle_stop` how long without work: `45m`, `8h`, `2d`, `1h 30m`. The minimum is 10 minutes, as it is checked every five, and the maximum 365 days."
     => "ttl = \"8h\"\nidle_stop = \"30m\""
 
     TtlProtected "DI0343" "ttl or idle_stop together with protect"
@@ -1309,6 +1309,18 @@ codes! {
     ServerWarning "DI0437" "the API server warns"
     "The API server accepted a dry run and warned: the API version or a field is deprecated, a policy is in its warning \
      mode, or a webhook warns. The apply goes on. Each warning is shown once, with the number of objects that it is about."
+
+    StackExpiry "DI0438" "a ttl or idle_stop of the stack that cannot work"
+    "A CronJob in the cluster stops the stack: it deletes Dask clusters, jobs, notebooks and Pods, and empties the node pools or \
+     deletes the GKE cluster. It changes node pools with the identity of its ServiceAccount, so the cluster needs \
+     `workload_identity = true`, and it needs a node at any time. `idle_stop` asks the schedulers of the stack's Dask clusters."
+    => "[stack]\nname = \"rapids\"\nttl = \"8h\"\n\n[cluster]\nworkload_identity = true"
+
+    StackExpiryRights "DI0439" "a right that the CronJob of a ttl or idle_stop needs"
+    "The CronJob of the stack's `ttl` or `idle_stop` changes node pools through GKE's API, and the stack cannot grant that right, because \
+     it is one of the project. `dask-infra permissions` prints the commands: a role with the three permissions that it needs, and a binding \
+     of its own account. Until then its looks fail, and `status` says so."
+    => "dask-infra permissions"
 
     NoSuchCluster "DI0440" "no such GKE cluster"
     "The cluster to import does not exist in the project, is being created or deleted, or several match. The \

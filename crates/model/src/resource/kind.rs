@@ -65,8 +65,8 @@ kinds! {
     DaskGroup "dask_group",
     /// An autoscaler of Dask workers.
     DaskAutoscaler "dask_autoscaler",
-    /// A CronJob that deletes a Dask cluster.
-    DaskExpiry "dask_reaper",
+    /// A CronJob that deletes a Dask cluster, or stops the stack.
+    Expiry "dask_reaper",
     /// A Dask job.
     DaskJob "dask_job",
     /// A Jupyter server.

@@ -119,7 +119,7 @@ impl Planner<'_> {
         let is_gone = |owner: &Identity| along.contains_key(owner) || gone.contains(owner);
         let objects = inputs.world.objects.live().into_iter().flatten();
         let is_expiry_job = |owner: &ObjectId, _: &Value| {
-            self.observed.addresses.find(&Identity::Object(owner.clone())).1 == KindId::DaskExpiry
+            self.observed.addresses.find(&Identity::Object(owner.clone())).1 == KindId::Expiry
         };
         let goes = objects.filter(|(object, live)| {
             is_pod(object) && (cascade.has_owner(live, is_gone) || cascade.has_ancestor(live, &is_expiry_job))

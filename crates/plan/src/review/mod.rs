@@ -9,8 +9,9 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::{Action, Approval, Change, Note, Plan};
-use kinds::dask;
 use kinds::dask::check_program;
+use kinds::dask::expiry;
+use kinds::dask::stack_expiry;
 use kinds::gke::cluster::autopilot;
 use kinds::gke::node_pool::{inline_pool, starts_empty};
 use kinds::kubernetes::provisioning;
@@ -31,6 +32,7 @@ const REVIEWS: &[Review] = &[
     check_among_workers,
     foreign_secrets,
     idle_pools,
+    expiry_rights,
     unused_approvals,
 ];
 
@@ -170,8 +172,29 @@ fn check_among_workers(plan: &Plan, notes: &mut Vec<Note>) {
     }
 }
 
+/// Adds a note on the right that a new CronJob of the stack needs in the project.
+fn expiry_rights(plan: &Plan, notes: &mut Vec<Note>) {
+    let desired = by_identity(&plan.desired);
+    // An update may be one that deletes the cluster in place of emptying pools.
+    let acts = |change: &&Change| {
+        let acts = matches!(change.action, Action::Create | Action::Update | Action::Replace);
+        change.kind == KindId::Expiry && acts
+    };
+    for change in plan.changes.iter().filter(acts) {
+        if desired.get(&change.identity).is_some_and(|job| stack_expiry::uses_google(job)) {
+            let message = "it changes node pools with a right that somebody grants in the project: `dask-infra permissions` prints \
+                           the commands";
+            notes.push(Note::new(Code::StackExpiryRights, &change.address, message));
+        }
+    }
+}
+
 /// Adds a note on the nodes that pools keep after a cluster's time limit deletes it.
 fn idle_pools(plan: &Plan, notes: &mut Vec<Note>) {
+    // The stack's own limits empty its pools.
+    if plan.desired.iter().any(expiry::is_of_stack) {
+        return;
+    }
     let changed = |resource: &Resource| {
         let news = |change: &&Change| {
             let acts = matches!(change.action, Action::Create | Action::Update | Action::Replace);
@@ -180,7 +203,7 @@ fn idle_pools(plan: &Plan, notes: &mut Vec<Note>) {
         plan.changes.iter().any(|change| news(&change))
     };
     for cluster in plan.desired.iter().filter(|resource| resource.kind == KindId::DaskCluster) {
-        let expirations = dask::expiry::for_cluster(cluster, &plan.desired);
+        let expirations = expiry::for_cluster(cluster, &plan.desired);
         let mut keys: Vec<&str> = expirations.iter().map(|(cause, _)| cause.key()).collect();
         if cluster.body["spec"]["idleTimeout"].as_u64().unwrap_or(0) > 0 {
             keys.push("idle_timeout");

@@ -1,12 +1,15 @@
-//! Checks of `ttl`, `idle_stop` and `idle_timeout` of Dask clusters.
+//! Checks of `ttl`, `idle_stop` and `idle_timeout` of Dask clusters, and of `ttl` and `idle_stop` of the stack.
 
-use crate::DaskCluster;
+use crate::lower::{expiry_pool, lower};
 use crate::rules::Context;
-use kinds::dask::expiry::{After, ExpiryCause, MAX_SECONDS, MIN_SECONDS};
+use crate::{Cluster, DaskCluster};
+use kinds::dask::expiry::{After, ExpiryCause, ExpiryTable, MAX_SECONDS, MIN_SECONDS};
 use kinds::dask::idle::{IdleTable, IdleTimeout};
+use kinds::section::managed;
 use kinds::short_forms::seconds;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
+use model::resource::Resource;
 
 /// Checks that `idle_timeout` is a number of seconds or a duration.
 pub(crate) fn idle_timeouts_are_times(context: &mut Context<'_>) {
@@ -73,7 +76,10 @@ pub(crate) fn expiry_is_valid(context: &mut Context<'_>) {
     }
 }
 
-fn of_time(context: &mut Context<'_>, place: &FieldPath, after: &After) {
+fn of_time<Table>(context: &mut Context<'_>, place: &FieldPath, after: &After<Table>)
+where
+    Table: ExpiryTable,
+{
     let value = match after {
         After::Time(_) => place.clone(),
         After::Table(_) => place.key("after"),
@@ -123,5 +129,87 @@ fn of_idle_stop(context: &mut Context<'_>, key: &str, path: &FieldPath, cluster:
             .at_value(path.key("idle_stop"), "a CronJob does")
             .at_value(path.key("idle_timeout"), "the operator does");
         context.say(finding.help("remove one of the two"));
+    }
+}
+
+/// Checks that `ttl` and `idle_stop` of the stack are valid durations, and that they can do what they say.
+pub(crate) fn stack_expiry_is_valid(context: &mut Context<'_>) {
+    let stack = context.stack;
+    for (cause, after) in stack.stack.expirations() {
+        let place = FieldPath::keys(["stack", cause.key()]);
+        if stack.is_on_hosts() {
+            let message = format!("`{}` of the stack needs a Kubernetes cluster", cause.key());
+            let finding =
+                Diagnostic::error(Code::StackExpiry, message).at_value(place, "a CronJob stops the stack");
+            context.say(
+                finding.help("on hosts, write `ttl` or `idle_timeout` into the sections of Dask clusters"),
+            );
+            continue;
+        }
+        of_time(context, &place, after);
+        if cause == ExpiryCause::IdleStop && stack.dask_cluster.is_empty() {
+            let finding = Diagnostic::error(Code::StackExpiry, "`idle_stop` needs a Dask cluster")
+                .at_value(place.clone(), "asks its scheduler for work");
+            context.say(finding.help("use `ttl`, or add a `[dask_cluster.NAME]`"));
+        }
+        let owned = stack.cluster.as_ref().filter(|cluster| cluster.manage.is_managed());
+        if after.destroys() && owned.is_none() {
+            let message = "`destroy` deletes a GKE cluster of the stack, and there is none";
+            let finding = Diagnostic::error(Code::StackExpiry, message).at_value(place.key("destroy"), "");
+            context.say(finding.help("remove `destroy`"));
+        }
+    }
+    if !stack.is_on_hosts() {
+        for_protected(context);
+        of_google(context);
+    }
+}
+
+/// Checks that nothing with `protect` is deleted.
+fn for_protected(context: &mut Context<'_>) {
+    let Some((cause, _)) = context.stack.stack.expirations().next() else { return };
+    let destroys = context.stack.stack.expirations().any(|(_, after)| after.destroys());
+    let lowered = context.lowered.take().unwrap_or_else(|| lower(context.stack, true));
+    let goes = |resource: &&Resource| {
+        resource.protect && (destroys || kinds::of(resource.kind).stop_effect.deletes())
+    };
+    for resource in lowered.resources.iter().filter(goes) {
+        let message = format!("`{}` of the stack deletes the protected `{}`", cause.key(), resource.address);
+        let finding = Diagnostic::error(Code::TtlProtected, message)
+            .at_value(FieldPath::keys(["stack", cause.key()]), "deletes it")
+            .at_value(resource.origin.key("protect"), "never deleted");
+        context.say_once(finding.help("remove one of the two"));
+    }
+    context.lowered = Some(lowered);
+}
+
+/// Checks the right to change node pools, which comes with workload identity, and the node that the CronJobs need.
+fn of_google(context: &mut Context<'_>) {
+    let stack = context.stack;
+    let Some((cause, _)) = stack.stack.expirations().next() else { return };
+    let place = FieldPath::keys(["stack", cause.key()]);
+    let has_pools = managed(&stack.node_pool).next().is_some();
+    let changes_gke = has_pools || stack.stack.expirations().any(|(_, after)| after.destroys());
+    if !changes_gke {
+        return;
+    }
+    let lacks_identity = |cluster: &&Cluster| {
+        cluster.manage.is_managed() && !cluster.autopilot && cluster.workload_identity != Some(true)
+    };
+    if stack.cluster.as_ref().filter(lacks_identity).is_some() {
+        let message = format!("`{}` of the stack needs `workload_identity`", cause.key());
+        let finding = Diagnostic::error(Code::StackExpiry, message)
+            .at_value(place.clone(), "changes node pools with the identity of a ServiceAccount")
+            .at_value(FieldPath::keys(["cluster"]), "its Pods have none");
+        context.say(finding.help("add `workload_identity = true` to `[cluster]`"));
+    }
+    if has_pools && expiry_pool(stack).is_none() {
+        let message = format!("`{}` of the stack needs a node at any time", cause.key());
+        let finding = Diagnostic::error(Code::StackExpiry, message)
+            .at_value(place, "a CronJob that looks every five minutes");
+        context.say(finding.help(
+            "give one pool without GPUs and taints a fixed number of nodes, or a minimum of 1, without `flex_start` and \
+             `workload_metadata = \"gce\"`",
+        ));
     }
 }

@@ -193,6 +193,7 @@ const RULES: &[Rule] = &[
     expiry::idle_timeouts_are_times,
     // After those that say more of GPUs and labels.
     placement::pods_fit_their_nodes,
+    expiry::stack_expiry_is_valid,
     secrets::secrets_are_named,
     secrets::references_are_names,
     references::words_are_read,
