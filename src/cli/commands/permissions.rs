@@ -70,9 +70,8 @@ fn as_json(needs: &Needs, lowered: &Lowered, project: Option<&str>) -> Value {
         false => json!({ "rules": rights::rules(needs) }),
     };
     let mut all = json!({ "plan": part(&needs.plan), "apply": part(&needs.apply) });
-    let jobs = lowered.resources.iter().filter(|resource| stack_expiry::uses_google(resource));
-    for (job, project) in jobs.zip(std::iter::repeat(project).flatten()) {
-        all["expiry"][job.address.section()] = json!(stack_expiry::grants(job, project));
+    for (section, commands) in project.map(|project| grants(lowered, project)).into_iter().flatten() {
+        all["expiry"][section] = json!(commands);
     }
     all
 }
@@ -92,14 +91,17 @@ fn of_project(needs: &Needs, project: &str) -> String {
     text.trim_end().to_owned() + "\n"
 }
 
-/// Returns what each CronJob of the stack's `ttl` and `idle_stop` needs; nothing without them.
-fn of_expiry(lowered: &Lowered, project: &str) -> String {
+/// Returns the sections of the stack's CronJobs that change node pools, each with the commands that grant it the right.
+fn grants<'r>(lowered: &'r Lowered, project: &str) -> Vec<(&'r str, [String; 2])> {
     let jobs = lowered.resources.iter().filter(|resource| stack_expiry::uses_google(resource));
-    jobs.map(|job| {
-        let grants = stack_expiry::grants(job, project).join("\n  ");
-        format!("\n{} needs\n  {grants}\n", job.address.section())
-    })
-    .collect()
+    jobs.map(|job| (job.address.section(), stack_expiry::grants(job, project))).collect()
+}
+
+fn of_expiry(lowered: &Lowered, project: &str) -> String {
+    let needs = |(section, commands): &(&str, [String; 2])| {
+        format!("\n{section} needs\n  {}\n", commands.join("\n  "))
+    };
+    grants(lowered, project).iter().map(needs).collect()
 }
 
 fn of_cluster(needs: &Needs) -> String {

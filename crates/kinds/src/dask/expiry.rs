@@ -13,24 +13,20 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 
 use crate::dask::api::{self, CLUSTER_LABEL};
+use crate::dask::cron_job::{CronJob, rule};
 use crate::json::text;
 use crate::kind::{Compare, Kind, StopEffect};
 use crate::kubernetes::calls::object_change_steps;
 use crate::kubernetes::kueue::{gang, workload_of};
-use crate::kubernetes::object::gvk;
 use crate::scope::{Scope, allow_client};
 use crate::security_defaults;
 use crate::short_forms::{seconds, text_or_table};
 use crate::status::StatusLine;
-use model::address::{Address, FieldPath};
-use model::resource::{Effect, Facts, Gvk, Identity, KindId, ObjectId, Readiness, Recreation, Resource};
+use model::address::FieldPath;
+use model::resource::{Effect, Facts, Identity, KindId, ObjectId, Readiness, Resource};
 
 /// Seconds after which a CronJob that was not created counts as stuck.
 const DEADLINE: u32 = 120;
-/// The schedule of the checks.
-pub(crate) const SCHEDULE: &str = "*/5 * * * *";
-/// The timeout of a check in seconds: it ends before the next one begins.
-pub(crate) const CHECK_TIMEOUT: u32 = 240;
 /// The shortest duration in seconds: two intervals of the schedule.
 pub const MIN_SECONDS: u64 = 600;
 /// The longest duration in seconds.
@@ -98,7 +94,10 @@ pub const KIND: Kind = Kind {
     rank: 33,
     compare: Compare::Kubernetes(|_| (Effect::InPlace, None)),
     change_steps: |context| object_change_steps(context, KindId::Expiry, Facts::None, DEADLINE),
-    readiness: |_, found| Ok(readiness(found.own_object())),
+    readiness: |_, found| {
+        let there = found.own_object().is_object();
+        Ok(if there { Readiness::Ready } else { Readiness::progressing("not created yet") })
+    },
     status_line: |_, found| Ok(last_check_line(&found.own_object()["status"])),
     plan_summary: |resource| {
         let clause = ExpiryCause::of_job(resource).and_then(|cause| cause.clause(resource));
@@ -109,13 +108,8 @@ pub const KIND: Kind = Kind {
     ..Kind::DEFAULT
 };
 
-/// Returns the readiness of a CronJob: it has none but to exist.
-pub(crate) fn readiness(job: &Value) -> Readiness {
-    if job.is_object() { Readiness::Ready } else { Readiness::progressing("not created yet") }
-}
-
 /// Returns the `status` line: the times of the last check and of the last successful one. A failed check deletes nothing.
-pub(crate) fn last_check_line(status: &Value) -> StatusLine {
+fn last_check_line(status: &Value) -> StatusLine {
     let (last, worked) = (&status["lastScheduleTime"], &status["lastSuccessfulTime"]);
     let line = match (last.as_str(), worked.as_str()) {
         (None, _) => "has not looked yet".to_owned(),
@@ -225,18 +219,23 @@ pub fn lower(
     let making = ExpiryBuilder {
         cluster,
         cluster_id: of,
+        cron_job: CronJob {
+            address: cluster.address.clone(),
+            origin: cluster.origin.key(cause.key()),
+            name: format!("{}{}", of.name, cause.suffix()),
+            namespace: of.namespace.as_deref().unwrap_or("default"),
+            scope,
+        },
         cause,
-        name: format!("{}{}", of.name, cause.suffix()),
-        namespace: of.namespace.as_deref().unwrap_or("default"),
         time_source: match cause {
             ExpiryCause::Ttl => ExpirySource::Workload(
                 gang::name_in_body(&cluster.body).map(|gang| workload_of(of.namespace.as_deref(), &gang)),
             ),
             ExpiryCause::IdleStop => ExpirySource::Scheduler(groups),
         },
-        scope,
     };
-    let [account, role, binding] = making.rights();
+    let account = making.cron_job.account();
+    let [role, binding] = making.cron_job.rights(making.cron_job.namespace, &making.rules(), &account);
     let job = making.job(after, &binding);
     vec![account, role, binding, job]
 }
@@ -253,107 +252,35 @@ enum ExpirySource<'a> {
 struct ExpiryBuilder<'a> {
     cluster: &'a Resource,
     cluster_id: &'a ObjectId,
+    cron_job: CronJob<'a>,
     cause: ExpiryCause,
-    name: String,
-    namespace: &'a str,
     time_source: ExpirySource<'a>,
-    scope: &'a Scope,
 }
 
 impl ExpiryBuilder<'_> {
-    fn object(&self, gvk: Gvk, kind: KindId, rest: Value, depends_on: Vec<Address>) -> Resource {
-        let Self { cluster, name, namespace, scope, .. } = self;
-        let mut body = json!({
-            "apiVersion": gvk.api_version(),
-            "kind": gvk.kind,
-            "metadata": { "name": name, "namespace": namespace, "labels": scope.labels() },
-        });
-        for (field, value) in rest.as_object().into_iter().flatten() {
-            body[field] = value.clone();
-        }
-        let namespace = Some((*namespace).to_owned());
-        Resource {
-            address: Address::object(cluster.address.as_str(), &gvk.kind, namespace.as_deref(), name),
-            identity: Identity::Object(ObjectId { gvk, namespace, name: name.clone() }),
-            kind,
-            body,
-            create_only: Value::Null,
-            origin: cluster.origin.key(self.cause.key()),
-            provenance: Vec::new(),
-            depends_on,
-            protect: false,
-            recreation: Recreation::Always,
-        }
-    }
-
-    /// Returns the ServiceAccount with its RBAC: it may read and delete the one cluster, and read the sources of the time.
-    fn rights(&self) -> [Resource; 3] {
-        let rbac = |kind: &str, plural: &str| gvk("rbac.authorization.k8s.io", "v1", kind, plural);
-        let before = self.scope.namespace_dependencies(self.namespace);
-        let account = self.object(
-            gvk("", "v1", "ServiceAccount", "serviceaccounts"),
-            KindId::Object,
-            // The token is mounted where it is used.
-            json!({ "automountServiceAccountToken": false }),
-            before.clone(),
-        );
-        let rule = |of: &Gvk, names: &[&str], verbs: &[&str]| {
-            json!({
-                "apiGroups": [of.group], "resources": [of.plural], "resourceNames": names, "verbs": verbs,
-            })
-        };
-        let mut rules = vec![rule(&self.cluster_id.gvk, &[&self.cluster_id.name], &["get", "delete"])];
+    /// Returns the rules of the script: it may read and delete the one cluster, and read the sources of the time.
+    fn rules(&self) -> Vec<Value> {
+        let mut rules = vec![rule(&self.cluster_id.gvk, [self.cluster_id.name.as_str()], &["get", "delete"])];
         match &self.time_source {
-            ExpirySource::Workload(workload) => {
-                rules
-                    .extend(workload.iter().map(|workload| rule(&workload.gvk, &[&workload.name], &["get"])));
-            }
+            ExpirySource::Workload(workload) => rules.extend(
+                workload.iter().map(|workload| rule(&workload.gvk, [workload.name.as_str()], &["get"])),
+            ),
             ExpirySource::Scheduler(groups) => {
-                let names: Vec<&str> = groups.iter().map(|group| group.name.as_str()).collect();
-                rules.push(rule(&api::group(), &names, &["get"]));
+                let names = groups.iter().map(|group| group.name.as_str());
+                rules.push(rule(&api::group(), names, &["get"]));
             }
         }
-        let role =
-            self.object(rbac("Role", "roles"), KindId::Object, json!({ "rules": rules }), before.clone());
-        let binding = self.object(
-            rbac("RoleBinding", "rolebindings"),
-            KindId::Binding,
-            json!({
-                "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": self.name },
-                "subjects": [{ "kind": "ServiceAccount", "name": self.name, "namespace": self.namespace }],
-            }),
-            before.iter().chain([&account.address, &role.address]).cloned().collect(),
-        );
-        [account, role, binding]
+        rules
     }
 
     fn job(&self, after: &After, binding: &Resource) -> Resource {
-        let mut spec = json!({
-            "schedule": SCHEDULE,
-            "concurrencyPolicy": "Forbid",
-            "successfulJobsHistoryLimit": 1,
-            "failedJobsHistoryLimit": 1,
-            "jobTemplate": { "spec": {
-                // The next look is the next try.
-                "backoffLimit": 0,
-                "activeDeadlineSeconds": CHECK_TIMEOUT,
-                "template": { "spec": self.pod(after) },
-            } },
-        });
-        let closed =
-            self.scope.dask_of(&self.cluster.address).is_some_and(|facts| facts.is_network_restricted);
+        let mut template = json!({ "spec": self.pod(after) });
+        let dask = self.cron_job.scope.dask_of(&self.cluster.address);
+        let closed = dask.is_some_and(|facts| facts.is_network_restricted);
         if closed && matches!(self.time_source, ExpirySource::Scheduler(_)) {
-            allow_client(&mut spec["jobTemplate"]["spec"]["template"]["metadata"], &self.cluster_id.name);
+            allow_client(&mut template["metadata"], &self.cluster_id.name);
         }
-        let depends_on = self
-            .scope
-            .namespace_dependencies(self.namespace)
-            .iter()
-            .chain([&binding.address])
-            .cloned()
-            .collect();
-        let api = gvk("batch", "v1", "CronJob", "cronjobs");
-        let mut job = self.object(api, KindId::Expiry, json!({ "spec": spec }), depends_on);
+        let mut job = self.cron_job.job(&template, [binding]);
         let container = ["spec", "jobTemplate", "spec", "template", "spec", "containers"];
         let path = FieldPath::keys(container).index(0).key("image");
         let from = if after.image().is_some() { &job.origin } else { &self.cluster.origin };
@@ -372,7 +299,7 @@ impl ExpiryBuilder<'_> {
             }
             ExpirySource::Scheduler(groups) => {
                 let paths: Vec<String> = groups.iter().map(ObjectId::path).collect();
-                let scheduler = api::scheduler_address(&self.cluster_id.name, self.namespace);
+                let scheduler = api::scheduler_address(&self.cluster_id.name, self.cron_job.namespace);
                 env.push(("DASK_INFRA_REAPER_SCHEDULER", scheduler));
                 env.push(("DASK_INFRA_REAPER_GROUPS", paths.join(" ")));
             }
@@ -402,7 +329,7 @@ impl ExpiryBuilder<'_> {
             "topologyKey": "kubernetes.io/hostname" });
         let mut pod = json!({
             "restartPolicy": "Never",
-            "serviceAccountName": self.name,
+            "serviceAccountName": self.cron_job.name,
             // Where the cluster's pods run: no node is added for it, none is kept, and the image is there.
             "affinity": { "podAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [beside] } },
             "tolerations": [{ "operator": "Exists" }],
@@ -419,7 +346,7 @@ impl ExpiryBuilder<'_> {
 }
 
 /// Returns the value of an environment variable that a CronJob gives its script.
-pub(crate) fn env_value<'r>(job: &'r Resource, name: &str) -> Option<&'r str> {
+fn env_value<'r>(job: &'r Resource, name: &str) -> Option<&'r str> {
     let spec = &job.body["spec"]["jobTemplate"]["spec"]["template"]["spec"];
     let mut env = spec["containers"][0]["env"].as_array()?.iter();
     env.find(|variable| variable["name"] == name)?["value"].as_str()
@@ -468,7 +395,7 @@ pub fn seconds_of(job: &Resource) -> Option<i64> {
 }
 
 /// Returns seconds in the largest unit that needs no other: `8h`.
-pub(crate) fn duration_text(seconds: u64) -> String {
+fn duration_text(seconds: u64) -> String {
     let units = [(86_400, 'd'), (3600, 'h'), (60, 'm')];
     let whole = units.into_iter().find(|(unit, _)| seconds > 0 && seconds.is_multiple_of(*unit));
     whole.map_or_else(|| format!("{seconds}s"), |(unit, name)| format!("{}{name}", seconds / unit))
@@ -488,6 +415,8 @@ pub fn for_cluster<'r>(cluster: &Resource, all: &'r [Resource]) -> Vec<(ExpiryCa
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::address::Address;
+    use model::resource::Recreation;
     use model::schema;
 
     #[test]

@@ -5,6 +5,7 @@ pub mod autoscaler;
 pub mod check;
 pub mod check_program;
 pub mod cluster;
+mod cron_job;
 pub mod device_memory;
 pub mod expiry;
 pub mod group;

@@ -14,14 +14,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::dask::api;
-use crate::dask::expiry::{self, After, CHECK_TIMEOUT, ExpiryCause, ExpiryTable, SCHEDULE};
-use crate::kubernetes::object::gvk;
+use crate::dask::cron_job::{self, CronJob, rule};
+use crate::dask::expiry::{self, After, ExpiryCause, ExpiryTable};
 use crate::scope::{OPERATOR_NAME, POOL_LABEL, Scope, allow_client};
 use crate::security_defaults;
 use crate::short_forms::seconds;
 use model::address::{Address, FieldPath};
 use model::record::{NAMESPACE, Record};
-use model::resource::{Gvk, Identity, KindId, ObjectId, Recreation, Resource};
+use model::resource::{Gvk, KindId, ObjectId, Resource};
 
 /// The script that runs in the cluster.
 pub const SCRIPT: &str = concat!(include_str!("reaper_api.py"), include_str!("stack_expiry.py"));
@@ -106,145 +106,65 @@ pub fn grants(job: &Resource, project: &str) -> [String; 2] {
 
 /// Lowers a stack's `ttl` or `idle_stop` to a ServiceAccount, its RBAC and a CronJob.
 pub fn lower(cause: ExpiryCause, after: &StackAfter, facts: &StackFacts<'_>, scope: &Scope) -> Vec<Resource> {
-    let builder = Builder { cause, after, facts, scope, name: name(cause, scope) };
-    let account = builder.account();
-    let roles: Vec<Resource> =
-        builder.roles().into_iter().flat_map(|role| builder.bound(role, &account)).collect();
-    let job = builder.job(&roles);
-    [account].into_iter().chain(roles).chain([job]).collect()
+    let cron_job = CronJob {
+        address: Address::of("stack", cause.key()),
+        origin: FieldPath::keys(["stack", cause.key()]),
+        name: name(cause, scope),
+        namespace: NAMESPACE,
+        scope,
+    };
+    let builder = Builder { cron_job, cause, after, facts };
+    let account = builder.cron_job.account();
+    let rules = builder.rules();
+    let rights =
+        rules.iter().flat_map(|(namespace, rules)| builder.cron_job.rights(namespace, rules, &account));
+    let rights: Vec<Resource> = rights.collect();
+    let job = builder.job(&rights);
+    [account].into_iter().chain(rights).chain([job]).collect()
 }
 
+/// Returns the name of a CronJob of the stack.
 fn name(cause: ExpiryCause, scope: &Scope) -> String {
     format!("{}-stack{}", scope.owner.stack, cause.suffix())
 }
 
 struct Builder<'a> {
+    cron_job: CronJob<'a>,
     cause: ExpiryCause,
     after: &'a StackAfter,
     facts: &'a StackFacts<'a>,
-    scope: &'a Scope,
-    name: String,
 }
 
 impl Builder<'_> {
-    fn object(
-        &self,
-        gvk: Gvk,
-        kind: KindId,
-        namespace: &str,
-        rest: Value,
-        depends_on: Vec<Address>,
-    ) -> Resource {
-        let mut body = json!({
-            "apiVersion": gvk.api_version(),
-            "kind": gvk.kind,
-            "metadata": { "name": self.name, "namespace": namespace, "labels": self.scope.labels() },
-        });
-        for (field, value) in rest.as_object().into_iter().flatten() {
-            body[field] = value.clone();
-        }
-        let origin = FieldPath::keys(["stack", self.cause.key()]);
-        let section = Address::of("stack", self.cause.key());
-        let id = ObjectId { gvk, namespace: Some(namespace.to_owned()), name: self.name.clone() };
-        Resource {
-            address: Address::object(section.as_str(), &id.gvk.kind, Some(namespace), &self.name),
-            identity: Identity::Object(id),
-            kind,
-            body,
-            create_only: Value::Null,
-            origin,
-            provenance: Vec::new(),
-            depends_on,
-            protect: false,
-            recreation: Recreation::Always,
-        }
-    }
-
-    fn account(&self) -> Resource {
-        self.object(
-            gvk("", "v1", "ServiceAccount", "serviceaccounts"),
-            KindId::Object,
-            NAMESPACE,
-            // The token is mounted where it is used.
-            json!({ "automountServiceAccountToken": false }),
-            self.scope.namespace_dependencies(NAMESPACE),
-        )
-    }
-
     /// Returns the CronJobs of the stack, its own one last.
     fn jobs(&self) -> Vec<ObjectId> {
         let others = self.facts.causes.iter().filter(|cause| **cause != self.cause);
         let job = |cause: &ExpiryCause| ObjectId {
-            gvk: gvk("batch", "v1", "CronJob", "cronjobs"),
+            gvk: cron_job::api(),
             namespace: Some(NAMESPACE.to_owned()),
-            name: name(*cause, self.scope),
+            name: name(*cause, self.cron_job.scope),
         };
         others.chain([&self.cause]).map(job).collect()
     }
 
-    /// Returns a Role for each namespace with something to delete or to read.
-    fn roles(&self) -> Vec<Resource> {
-        let mut rules: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
-        for (namespace, by_kind) in self.names_by_kind(self.facts.stops.iter().map(|(object, _)| *object)) {
-            let rules = rules.entry(namespace).or_default();
-            rules.extend(by_kind.into_iter().map(|(gvk, names)| rule(gvk, &names, &["get", "delete"])));
-        }
-        let groups = self.groups();
-        for (namespace, by_kind) in self.names_by_kind(groups.iter().flat_map(|(_, groups)| groups)) {
-            let rules = rules.entry(namespace).or_default();
-            rules.extend(by_kind.into_iter().map(|(gvk, names)| rule(gvk, &names, &["get"])));
-        }
-        let (record, jobs) = (Record::object(&self.scope.owner.stack), self.jobs());
-        let own = rules.entry(NAMESPACE).or_default();
-        own.push(rule(&record.gvk, &BTreeSet::from([record.name.as_str()]), &["get", "patch"]));
-        let names = jobs.iter().map(|job| job.name.as_str()).collect();
-        own.push(rule(&jobs[0].gvk, &names, &["get", "patch", "delete"]));
+    /// Returns the rules of the script by namespace.
+    fn rules(&self) -> BTreeMap<String, Vec<Value>> {
+        let (record, jobs, groups) = (self.record(), self.jobs(), self.groups());
+        let mut rules = BTreeMap::new();
+        add_rules(&mut rules, self.facts.stops.iter().map(|(object, _)| *object), &["get", "delete"]);
+        add_rules(&mut rules, groups.iter().flat_map(|(_, groups)| groups), &["get"]);
+        add_rules(&mut rules, [&record], &["get", "patch"]);
+        add_rules(&mut rules, &jobs, &["get", "patch", "delete"]);
         if self.after.destroys() {
             // Records of other stacks in the cluster.
-            own.push(json!({ "apiGroups": [record.gvk.group], "resources": [record.gvk.plural], "verbs": ["list"] }));
+            let list = json!({ "apiGroups": [record.gvk.group], "resources": [record.gvk.plural], "verbs": ["list"] });
+            rules.entry(NAMESPACE.to_owned()).or_default().push(list);
         }
-        let role = |(namespace, rules): (&str, Vec<Value>)| {
-            self.object(
-                gvk("rbac.authorization.k8s.io", "v1", "Role", "roles"),
-                KindId::Object,
-                namespace,
-                json!({ "rules": rules }),
-                self.scope.namespace_dependencies(namespace),
-            )
-        };
-        rules.into_iter().map(role).collect()
+        rules
     }
 
-    /// Groups objects by namespace and kind.
-    fn names_by_kind<'o>(
-        &self,
-        objects: impl Iterator<Item = &'o ObjectId>,
-    ) -> BTreeMap<&'o str, BTreeMap<&'o Gvk, BTreeSet<&'o str>>> {
-        let mut found: BTreeMap<&str, BTreeMap<&Gvk, BTreeSet<&str>>> = BTreeMap::new();
-        for object in objects {
-            let namespace = object.namespace.as_deref().unwrap_or("default");
-            found.entry(namespace).or_default().entry(&object.gvk).or_default().insert(&object.name);
-        }
-        found
-    }
-
-    /// Returns a Role and its RoleBinding.
-    fn bound(&self, role: Resource, account: &Resource) -> [Resource; 2] {
-        let namespace =
-            role.identity.object().and_then(|object| object.namespace.clone()).unwrap_or_default();
-        let mut depends_on = self.scope.namespace_dependencies(&namespace);
-        depends_on.extend([account.address.clone(), role.address.clone()]);
-        let binding = self.object(
-            gvk("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings"),
-            KindId::Binding,
-            &namespace,
-            json!({
-                "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": self.name },
-                "subjects": [{ "kind": "ServiceAccount", "name": self.name, "namespace": NAMESPACE }],
-            }),
-            depends_on,
-        );
-        [role, binding]
+    fn record(&self) -> ObjectId {
+        Record::object(&self.cron_job.scope.owner.stack)
     }
 
     /// Returns the Dask clusters that are asked for their idle time, each with its groups.
@@ -268,7 +188,7 @@ impl Builder<'_> {
 
     /// Returns what the script does.
     fn plan(&self) -> Value {
-        let Self { scope, facts, .. } = self;
+        let (scope, facts) = (self.cron_job.scope, self.facts);
         let cluster = |(cluster, groups): (&ObjectId, Vec<ObjectId>)| {
             let namespace = cluster.namespace.as_deref().unwrap_or("default");
             json!({
@@ -286,7 +206,7 @@ impl Builder<'_> {
             "id": scope.owner.id,
             "manager": scope.owner.field_manager(),
             "jobs": self.jobs().iter().map(ObjectId::path).collect::<Vec<_>>(),
-            "record": Record::object(&scope.owner.stack).path(),
+            "record": self.record().path(),
             "delete": facts.stops.iter().map(|(object, runs)| json!({ "path": object.path(), "runs": runs })).collect::<Vec<_>>(),
             "clusters": self.groups().into_iter().map(cluster).collect::<Vec<_>>(),
             "cluster": gke.map(model::resource::ClusterName::path),
@@ -296,33 +216,13 @@ impl Builder<'_> {
         })
     }
 
-    fn job(&self, roles: &[Resource]) -> Resource {
+    fn job(&self, rights: &[Resource]) -> Resource {
         let mut template = json!({ "spec": self.pod() });
         if self.cause == ExpiryCause::IdleStop {
-            let closed = self.scope.dask.iter().filter(|dask| dask.is_network_restricted);
+            let closed = self.cron_job.scope.dask.iter().filter(|dask| dask.is_network_restricted);
             closed.for_each(|dask| allow_client(&mut template["metadata"], &dask.name));
         }
-        let spec = json!({
-            "schedule": SCHEDULE,
-            "concurrencyPolicy": "Forbid",
-            "successfulJobsHistoryLimit": 1,
-            "failedJobsHistoryLimit": 1,
-            "jobTemplate": { "spec": {
-                // The next look is the next try.
-                "backoffLimit": 0,
-                "activeDeadlineSeconds": CHECK_TIMEOUT,
-                "template": template,
-            } },
-        });
-        let mut depends_on = self.scope.namespace_dependencies(NAMESPACE);
-        depends_on.extend(roles.iter().map(|role| role.address.clone()));
-        self.object(
-            gvk("batch", "v1", "CronJob", "cronjobs"),
-            KindId::Expiry,
-            NAMESPACE,
-            json!({ "spec": spec }),
-            depends_on,
-        )
+        self.cron_job.job(&template, rights)
     }
 
     fn image(&self) -> String {
@@ -349,7 +249,7 @@ impl Builder<'_> {
         });
         let mut pod = json!({
             "restartPolicy": "Never",
-            "serviceAccountName": self.name,
+            "serviceAccountName": self.cron_job.name,
             // The last calls are sent while its own node is drained.
             "terminationGracePeriodSeconds": 60,
             "containers": [container],
@@ -367,6 +267,18 @@ impl Builder<'_> {
     }
 }
 
-fn rule(gvk: &Gvk, names: &BTreeSet<&str>, verbs: &[&str]) -> Value {
-    json!({ "apiGroups": [gvk.group], "resources": [gvk.plural], "resourceNames": names, "verbs": verbs })
+/// Adds a rule for each kind of the objects, in the namespaces of the objects.
+fn add_rules<'o>(
+    rules: &mut BTreeMap<String, Vec<Value>>,
+    objects: impl IntoIterator<Item = &'o ObjectId>,
+    verbs: &[&str],
+) {
+    let mut names: BTreeMap<(&str, &Gvk), BTreeSet<&str>> = BTreeMap::new();
+    for object in objects {
+        let namespace = object.namespace.as_deref().unwrap_or("default");
+        names.entry((namespace, &object.gvk)).or_default().insert(&object.name);
+    }
+    for ((namespace, gvk), names) in names {
+        rules.entry(namespace.to_owned()).or_default().push(rule(gvk, names, verbs));
+    }
 }

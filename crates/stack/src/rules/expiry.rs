@@ -1,6 +1,6 @@
 //! Checks of `ttl`, `idle_stop` and `idle_timeout` of Dask clusters, and of `ttl` and `idle_stop` of the stack.
 
-use crate::lower::{expiry_pool, lower};
+use crate::lower::expiry_pool;
 use crate::rules::Context;
 use crate::{Cluster, DaskCluster};
 use kinds::dask::expiry::{After, ExpiryCause, ExpiryTable, MAX_SECONDS, MIN_SECONDS};
@@ -169,7 +169,7 @@ pub(crate) fn stack_expiry_is_valid(context: &mut Context<'_>) {
 fn for_protected(context: &mut Context<'_>) {
     let Some((cause, _)) = context.stack.stack.expirations().next() else { return };
     let destroys = context.stack.stack.expirations().any(|(_, after)| after.destroys());
-    let lowered = context.lowered.take().unwrap_or_else(|| lower(context.stack, true));
+    let lowered = context.take_lowered();
     let goes = |resource: &&Resource| {
         resource.protect && (destroys || kinds::of(resource.kind).stop_effect.deletes())
     };

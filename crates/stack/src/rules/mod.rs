@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::references::Word;
-use super::{Check, NodePool, Replicas, Stack};
+use super::{Check, NodePool, Replicas, Stack, lower};
 use kinds::section::{Pods, managed};
 use model::address::{FieldPath, Segment};
 use model::diag::{Diagnostic, Label, Place};
@@ -243,6 +243,11 @@ struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
+    /// Takes the lowered stack out, to be put back by the rule that uses it.
+    fn take_lowered(&mut self) -> Lowered {
+        self.lowered.take().unwrap_or_else(|| lower::lower(self.stack, true))
+    }
+
     /// Adds a finding, unless it is about a section that already has errors.
     fn say(&mut self, finding: Diagnostic) {
         if !finding.fields().any(|field| self.is_doubtful(field)) {

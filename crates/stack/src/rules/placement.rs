@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::Nodes;
 use crate::rules::{Context, queues};
-use crate::{Nodes, lower};
 use fit::{Margin, PodRequirements, Reason, Refusal, Resource as Amount, Taint};
 use kinds::gke::placement::{GPU, PodPlacement, PodTemplate, PoolNodes, Pools, pod_templates};
 use kinds::scope::POOL_LABEL;
@@ -23,7 +23,7 @@ pub(crate) fn pods_fit_their_nodes(context: &mut Context<'_>) {
     {
         return;
     }
-    let lowered = context.lowered.take().unwrap_or_else(|| lower::lower(context.stack, true));
+    let lowered = context.take_lowered();
     if let Some(pools) = Pools::of(&lowered) {
         let pods: Vec<PodTemplate<'_>> = lowered.resources.iter().flat_map(pod_templates).collect();
         for finding in refusals(&pools, &pods, &context.found) {
