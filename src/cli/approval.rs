@@ -37,6 +37,13 @@ pub enum PlanApproval {
     Given,
 }
 
+impl PlanApproval {
+    /// Returns the state that `--auto-approve` gives, or its absence.
+    pub fn of(auto_approve: bool) -> Self {
+        if auto_approve { Self::Given } else { Self::Ask }
+    }
+}
+
 /// How an approval was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApprovedBy {

@@ -29,6 +29,7 @@ mod sandbox_folder;
 mod session;
 mod settings;
 mod signals;
+mod stack_file;
 mod terraform_habits;
 
 pub use exit::Exit;

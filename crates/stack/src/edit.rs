@@ -8,7 +8,7 @@ use super::Sources;
 use model::address::{FieldPath, Segment};
 use model::diag::{Code, Diagnostic};
 
-/// A file with one number changed.
+/// A file with one value changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit {
     pub file: PathBuf,
@@ -20,12 +20,17 @@ pub struct Edit {
     pub what: String,
 }
 
-/// Returns the edit that sets a number of the stack: in the file that has the value, or for a default in the file that has the
-/// section. A value from a file that the stack extends is overridden in the stack's own file.
+/// Returns the edit that sets a number or a text of the stack: in the file that has the value, or for a default in the file that
+/// has the section. A value from a file that the stack extends is overridden in the stack's own file.
 ///
 /// # Errors
-/// The value is not a number in a TOML or YAML file: it comes from a variable or from another type of file.
-pub fn number(sources: &Sources, place: &FieldPath, number: u32) -> Result<Edit, Diagnostic> {
+/// The value is not in a TOML file, nor a number in a YAML file: it comes from a variable or from another type of file.
+pub fn value(
+    sources: &Sources,
+    place: &FieldPath,
+    value: impl Into<toml_edit::Value>,
+) -> Result<Edit, Diagnostic> {
+    let value = value.into();
     let written = sources.written(place);
     let Some(span) = written.or_else(|| sources.span(place)) else {
         return Err(cannot(place, "it is not in a file", "write it into the stack file"));
@@ -35,15 +40,15 @@ pub fn number(sources: &Sources, place: &FieldPath, number: u32) -> Result<Edit,
     let toml = PathBuf::from(name).extension().is_some_and(|extension| extension == "toml");
     let was = written.map(|span| sources.slice(span).to_owned());
     // Of YAML only a plain number can be exchanged without knowing what else is around it.
-    let plain = was.as_ref().is_some_and(|was| was.parse::<u32>().is_ok());
+    let plain = value.is_integer() && was.as_ref().is_some_and(|was| was.parse::<u32>().is_ok());
     let can = toml || plain && is_yaml(name);
     if !can {
-        let why = format!("it is in {name}, but not as a number in a TOML or YAML file");
+        let why = format!("it is in {name}, and only TOML, and numbers in YAML, can be changed");
         return Err(cannot(place, &why, &by_hand).at(Some(span), "here"));
     }
     // The stack's own file is read first.
     if let Some(top) = sources.names().next().filter(|top| toml && *top != name) {
-        return over(sources, top, place, number, &shown);
+        return over(sources, top, place, &value, &shown);
     }
     if let Some(was) = was.as_ref().filter(|was| was.contains("${")) {
         let help = "change the variable in `[vars]`, or give it with `--var`; everything that uses it changes \
@@ -53,8 +58,8 @@ pub fn number(sources: &Sources, place: &FieldPath, number: u32) -> Result<Edit,
     let before = sources.text(span.file).to_owned();
     let after = match &was {
         // The one value and no other byte.
-        Some(_) => Some(format!("{}{number}{}", &before[..span.start], &before[span.end..])),
-        None => added(&before, place, number),
+        Some(_) => Some(format!("{}{value}{}", &before[..span.start], &before[span.end..])),
+        None => added(&before, place, &value),
     };
     let after = after.ok_or_else(|| cannot(place, "it is not in a file", &by_hand).at(Some(span), "here"))?;
     let key = match place.segments().last() {
@@ -62,22 +67,22 @@ pub fn number(sources: &Sources, place: &FieldPath, number: u32) -> Result<Edit,
         Some(Segment::Index(_)) | None => "",
     };
     let was = was.map_or_else(|| "was not given".to_owned(), |was| format!("was {was}"));
-    Ok(Edit { file: PathBuf::from(name), before, after, what: format!("{shown}: {key} = {number} ({was})") })
+    Ok(Edit { file: PathBuf::from(name), before, after, what: format!("{shown}: {key} = {value} ({was})") })
 }
 
-/// Returns the edit that overrides the number in the top file, since the base file may be shared with other stacks.
+/// Returns the edit that overrides the value in the top file, since the base file may be shared with other stacks.
 fn over(
     sources: &Sources,
     top: &str,
     place: &FieldPath,
-    number: u32,
+    value: &toml_edit::Value,
     shown: &str,
 ) -> Result<Edit, Diagnostic> {
     let before = sources.texts().next().unwrap_or_default().to_owned();
     let help = format!("write it to {top} by hand, or change {shown}");
-    let after = added(&before, place, number)
+    let after = added(&before, place, value)
         .ok_or_else(|| cannot(place, &format!("{top} has nowhere to put it"), &help))?;
-    let what = format!("{top}: {place} = {number} (overrides {shown}, which other stacks may use)");
+    let what = format!("{top}: {place} = {value} (overrides {shown}, which other stacks may use)");
     Ok(Edit { file: PathBuf::from(top), before, after, what })
 }
 
@@ -140,30 +145,30 @@ fn cannot(place: &FieldPath, why: &str, help: &str) -> Diagnostic {
 }
 
 /// Returns the text with a key added; `None` if there is no table for it.
-fn added(before: &str, place: &FieldPath, number: u32) -> Option<String> {
+fn added(before: &str, place: &FieldPath, value: &toml_edit::Value) -> Option<String> {
     let mut document: DocumentMut = before.parse().ok()?;
-    set(document.as_item_mut(), place.segments(), number)?;
+    set(document.as_item_mut(), place.segments(), value)?;
     let after = document.to_string();
     // The library writes all lines with `\n`.
     let windows = before.contains("\r\n") && !before.replace("\r\n", "").contains('\n');
     Some(if windows { after.replace('\n', "\r\n") } else { after })
 }
 
-fn set(item: &mut Item, path: &[Segment], number: u32) -> Option<()> {
+fn set(item: &mut Item, path: &[Segment], value: &toml_edit::Value) -> Option<()> {
     let (segment, rest) = path.split_first()?;
     match segment {
         Segment::Key(key) => {
             let table = item.as_table_like_mut()?;
             if rest.is_empty() {
-                table.insert(key, toml_edit::value(i64::from(number)));
+                table.insert(key, toml_edit::value(value.clone()));
                 return Some(());
             }
             if !table.contains_key(key) {
                 table.insert(key, toml_edit::value(toml_edit::InlineTable::new()));
             }
-            set(table.get_mut(key)?, rest, number)
+            set(table.get_mut(key)?, rest, value)
         }
-        Segment::Index(index) => set(item.get_mut(*index)?, rest, number),
+        Segment::Index(index) => set(item.get_mut(*index)?, rest, value),
     }
 }
 
@@ -181,7 +186,7 @@ mod tests {
         let text = format!("{head}{text}");
         let options = Options { env: &|_| None, vars: &BTreeMap::new(), helm: None };
         let loaded = parse_text("stack.toml", &text, &options).unwrap();
-        let edit = number(&loaded.sources, &place.parse().unwrap(), 5);
+        let edit = value(&loaded.sources, &place.parse().unwrap(), 5);
         let edit = edit.map_err(|problem| problem.message)?;
         let again = parse_text("stack.toml", &edit.after, &options).unwrap();
         let tree = serde_json::to_value(again.stack).unwrap();
@@ -237,6 +242,25 @@ mod tests {
         ];
         for (before, place, after) in table {
             assert_eq!(edit(before, place).as_deref(), Ok(after), "{before}");
+        }
+    }
+
+    #[test]
+    fn a_text_is_written_in_the_form_of_the_file() {
+        let rest = "[gke]\nproject = \"p\"\nlocation = \"us-central1-c\"\n[cluster]\nname = \"c\"\nworkload_identity = true\n[node_pool.a]\nmachine_type = \"e2-standard-4\"\n";
+        for (before, place, after) in [
+            ("name = \"s\"\n", "stack.ttl", "name = \"s\"\nttl = \"4h\"\n"),
+            ("name = \"s\"\nttl = '8h' # a day\n", "stack.ttl", "name = \"s\"\nttl = \"4h\" # a day\n"),
+            (
+                "name = \"s\"\nttl = { after = \"8h\", destroy = true }\n",
+                "stack.ttl.after",
+                "name = \"s\"\nttl = { after = \"4h\", destroy = true }\n",
+            ),
+        ] {
+            let options = Options { env: &|_| None, vars: &BTreeMap::new(), helm: None };
+            let loaded = parse_text("stack.toml", &format!("[stack]\n{before}{rest}"), &options).unwrap();
+            let edit = value(&loaded.sources, &place.parse().unwrap(), "4h").unwrap();
+            assert_eq!(edit.after, format!("[stack]\n{after}{rest}"));
         }
     }
 

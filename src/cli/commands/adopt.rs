@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use crate::cli::Exit;
 use crate::cli::approval::{self, PlanApproval};
 use crate::cli::commands::apply::{ChangeArgs, IfPlanChanged, run};
-use crate::cli::commands::scale::replace_file;
 use crate::cli::session::{Link, PlanRequest, Session, block_on};
 use crate::cli::settings::{Failure, Format, Settings};
+use crate::cli::stack_file::replace_file;
 use crate::report::{Next, Reporter, View};
 use import::kept_by;
 use model::address::{Address, FieldPath};
@@ -158,7 +158,7 @@ fn implied_approvals(plan: &Plan, world: &World) -> Vec<Approval> {
 }
 
 fn obtain_approval(plan: &Plan, args: &Args, format: Format) -> Result<(), Failure> {
-    let approval = if args.change_options.auto_approve { PlanApproval::Given } else { PlanApproval::Ask };
+    let approval = PlanApproval::of(args.change_options.auto_approve);
     approval::obtain(plan, &args.allow, approval, format).map(drop)
 }
 

@@ -15,14 +15,18 @@ use crate::cli::preflight::{preflight, report_findings};
 use crate::cli::session::{Link, Session, block_on, plan_again, read_env_secrets};
 use crate::cli::settings::{Failure, Format, Settings, quoted};
 use crate::cli::signals::StopSignals;
+use crate::cli::stack_file;
 use crate::report::{Next, Reporter, View};
 use apply::lock::{Liveness, Lock, LockError, LockOptions};
 use apply::{AcquireError, ApplyOptions};
+use kinds::dask::expiry::After;
+use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 use model::resource::Owner;
 use model::secrets::env_values::EnvValues;
 use model::source::Sources;
 use plan::{Approval, Mode, Plan, file};
+use stack::edit;
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
@@ -35,9 +39,10 @@ pub const EXAMPLES: &str = "Examples:\n  \
     a new image, once the scheduler is idle\n  \
     dask-infra apply --wait 2h             waits that long for queued capacity, then exit code 7\n  \
     dask-infra apply --when-capacity --wait 3d\n    \
-    applies again when there is capacity, without a lock meanwhile\n\
+    applies again when there is capacity, without a lock meanwhile\n  \
+    dask-infra apply --ttl 8h              stops the whole stack in 8 hours, with this machine off\n\
     \n\
-    Writes to Google Cloud and to the cluster; writes nothing on this machine.\n\
+    Writes to Google Cloud and to the cluster; of this machine's files only --ttl changes one, the stack file.\n\
     \n\
     Ctrl-C once: starts nothing new and lets running steps finish safely. Twice: stops immediately.";
 
@@ -53,7 +58,7 @@ pub const DESTROY_EXAMPLES: &str = "Examples:\n  \
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// A plan saved by `plan --out FILE`; without it, plans now
-    #[arg(value_name = "PLAN", conflicts_with_all = ["replace", "retry_capacity", "budget", "target", "exclude", "when_idle", "start"])]
+    #[arg(value_name = "PLAN", conflicts_with_all = ["replace", "retry_capacity", "budget", "target", "exclude", "when_idle", "start", "ttl"])]
     file: Option<PathBuf>,
     /// Do not ask for `yes`; replacing and deleting still need --allow
     #[arg(long)]
@@ -63,8 +68,12 @@ pub struct Args {
     force_unlock: bool,
     /// While capacity is queued, look every 15 seconds and apply again when there is some, until --wait is over (default
     /// 7d; then exit code 7). The stack is locked only while it is applied
-    #[arg(long, conflicts_with_all = ["file", "when_idle"])]
+    #[arg(long, conflicts_with_all = ["file", "when_idle", "ttl"])]
     when_capacity: bool,
+    /// Write `ttl` of `[stack]` to the stack file: a CronJob in the cluster stops the whole stack this long after it was created
+    /// or started, or got a ttl: `90m`, `8h`, `3d`
+    #[arg(long, value_name = "TIME")]
+    ttl: Option<String>,
     #[command(flatten)]
     options: PlanArgs,
 }
@@ -111,7 +120,7 @@ pub struct ChangeArgs {
 impl Args {
     /// Returns, for `--when-capacity`, the options of the plan, true if all is approved, and true if a lock is broken.
     pub(crate) fn when_capacity_options(&self) -> Option<(&PlanArgs, bool, bool)> {
-        let Self { file: _, auto_approve, force_unlock, when_capacity, options } = self;
+        let Self { auto_approve, force_unlock, when_capacity, options, .. } = self;
         when_capacity.then_some((options, *auto_approve, *force_unlock))
     }
 }
@@ -138,14 +147,60 @@ impl ChangeArgs {
 
 /// Makes the live state match the stack or a saved plan.
 pub fn apply(settings: &Settings, args: &Args) -> Exit {
-    let Args { file, auto_approve, force_unlock, when_capacity: _, options } = args;
-    let force = *force_unlock;
-    match file {
-        Some(file) => settings.report(Format::json(options.json), |reporter| {
-            block_on(apply_saved(settings, file, options, force, reporter))
+    let Args { file, auto_approve, force_unlock, when_capacity: _, ttl, options } = args;
+    let (force, format) = (*force_unlock, Format::json(options.json));
+    match (file, ttl) {
+        (Some(file), _) => settings
+            .report(format, |reporter| block_on(apply_saved(settings, file, options, force, reporter))),
+        (None, Some(ttl)) => settings.report_edit(format, |reporter, written| {
+            apply_with_ttl(
+                settings,
+                ttl,
+                options,
+                (PlanApproval::of(*auto_approve), force),
+                reporter,
+                written,
+            )
         }),
-        None => apply_stack(settings, Mode::Apply, options, *auto_approve, force),
+        (None, None) => apply_stack(settings, Mode::Apply, options, *auto_approve, force),
     }
+}
+
+/// Applies with another `ttl` of the stack, which is written to the stack file once it is approved.
+fn apply_with_ttl(
+    settings: &Settings,
+    ttl: &str,
+    options: &PlanArgs,
+    how: (PlanApproval, bool),
+    reporter: &mut dyn Reporter,
+    written: &mut Option<String>,
+) -> Result<Exit, Failure> {
+    let session = Session::load(settings)?;
+    let key = FieldPath::keys(["stack", "ttl"]);
+    let place = match session.stack().stack.ttl {
+        Some(After::Table(_)) => key.key("after"),
+        Some(After::Time(_)) | None => key,
+    };
+    let edit = edit::value(session.sources(), &place, ttl)
+        .map_err(|problem| Failure::new(vec![problem], session.sources().clone()))?;
+    let session = Session::load_with(settings, &[(place, ttl.into())])?;
+    reporter.diagnostics(session.warnings(), session.sources());
+    let keep = |planned: &Session| {
+        if edit.before != edit.after {
+            stack_file::write(
+                settings,
+                &edit,
+                planned,
+                "nothing was applied; fix the cause, or omit `--ttl`",
+            )?;
+            *written = Some(edit.what);
+        }
+        Ok(())
+    };
+    block_on(async {
+        let link = session.connect(settings)?;
+        apply_linked((session, link), Mode::Apply, options, how, keep, reporter).await
+    })
 }
 
 /// Deletes all that the stack owns.
@@ -168,9 +223,8 @@ pub fn apply_stack(
     auto_approve: bool,
     force: bool,
 ) -> Exit {
-    let format = Format::json(options.json);
-    let approval = if auto_approve { PlanApproval::Given } else { PlanApproval::Ask };
-    settings.report(format, |reporter| {
+    let how = (PlanApproval::of(auto_approve), force);
+    settings.report(Format::json(options.json), |reporter| {
         let session = Session::load(settings)?;
         session.check_agreed(options.agreed)?;
         if mode == Mode::Apply {
@@ -179,17 +233,18 @@ pub fn apply_stack(
         }
         block_on(async {
             let link = session.connect(settings)?;
-            apply_linked((session, link), mode, options, (approval, force), reporter).await
+            apply_linked((session, link), mode, options, how, |_| Ok(()), reporter).await
         })
     })
 }
 
-/// Plans, asks for approval and applies, once the stack is loaded and connected.
+/// Plans, asks for approval and applies, once the stack is loaded and connected. `before_writes` runs once the plan is approved.
 pub(crate) async fn apply_linked(
     (session, link): (Session, Link),
     mode: Mode,
     options: &PlanArgs,
     (approval, force): (PlanApproval, bool),
+    before_writes: impl FnOnce(&Session) -> Result<(), Failure>,
     reporter: &mut dyn Reporter,
 ) -> Result<Exit, Failure> {
     let mut plan = session.plan(&link, &options.plan_request(mode)).await?;
@@ -198,6 +253,7 @@ pub(crate) async fn apply_linked(
     reporter.plan(&plan, &View { sources: Some(session.sources()), next: Next::Nothing });
     reporter.diagnostics(&budget::warnings(&plan), session.sources());
     if plan.has_nothing_to_do() {
+        before_writes(&session)?;
         link.close().await?;
         return Ok(Exit::Done);
     }
@@ -215,6 +271,7 @@ pub(crate) async fn apply_linked(
             Format::json(options.json || options.unattended),
         )?,
     };
+    before_writes(&session)?;
     let PlanArgs { parallelism, .. } = *options;
     let given = session.env_values().clone();
     // The plan holds everything from here on. The texts and positions are freed because an apply may take hours.

@@ -1,9 +1,5 @@
 //! `scale`: changes the live number of one resource.
 
-use std::fs;
-use std::io::Write as _;
-use std::path::Path;
-
 use serde_json::json;
 
 use crate::cli::Exit;
@@ -13,6 +9,7 @@ use crate::cli::completion_values;
 use crate::cli::preflight::{PreflightChoice, preflight, report_findings};
 use crate::cli::session::{Link, Session, block_on};
 use crate::cli::settings::{Failure, Format, Settings};
+use crate::cli::stack_file;
 use crate::report::{Next, Reporter, View};
 use kinds::kubernetes::helm_release::{self, groups_meant};
 use kinds::scale::{ReplicaOwner, ScaleTarget};
@@ -21,7 +18,7 @@ use model::diag::{Code, Diagnostic, listed};
 use model::resource::{ObjectId, Resource};
 use plan::Plan;
 use plan::scale::ScaleRequest;
-use stack::edit::{self, Edit};
+use stack::edit;
 
 /// Shown below the options.
 pub const EXAMPLES: &str = "Examples:\n  \
@@ -87,7 +84,7 @@ fn scale_thing(
     let (resource, scaled) = find_scalable(&session, &args.address)?;
     let fail = |problem| Failure::new(vec![problem], session.sources().clone());
     let edit = match args.write {
-        true => Some(edit::number(session.sources(), &scaled.origin, args.number).map_err(fail)?),
+        true => Some(edit::value(session.sources(), &scaled.origin, i64::from(args.number)).map_err(fail)?),
         false => None,
     };
     // The rules of the file hold for the new number, too.
@@ -102,7 +99,12 @@ fn scale_thing(
     };
     let keep = |written: &mut Option<String>| match &edit {
         Some(edit) if edit.before != edit.after => {
-            write_edit(settings, edit, &asked)?;
+            stack_file::write(
+                settings,
+                edit,
+                &asked,
+                "nothing was scaled; fix the cause, or omit `--write`",
+            )?;
             *written = Some(edit.what.clone());
             Ok(())
         }
@@ -120,7 +122,7 @@ fn scale_thing(
         let findings =
             preflight(&*link.api(), &plan, args.preflight(), args.change_options.parallelism).await;
         report_findings(findings, reporter, asked.sources())?;
-        let approval = if args.change_options.auto_approve { PlanApproval::Given } else { PlanApproval::Ask };
+        let approval = PlanApproval::of(args.change_options.auto_approve);
         let approved_by = approval::obtain(&plan, &plan.approved, approval, format)?;
         // The file first: an apply goes on from there when this is interrupted.
         keep(written)?;
@@ -206,45 +208,4 @@ fn helm_workers(session: &Session, typed: &str) -> Option<String> {
     let ObjectId { gvk, namespace, name } = &group.object;
     let address = Address::object(section.as_str(), &gvk.kind, namespace.as_deref(), name);
     Some(address.as_str().to_owned())
-}
-
-/// Replaces the old file by the edited one. The edited stack must differ exactly as requested.
-fn write_edit(settings: &Settings, edit: &Edit, asked: &Session) -> Result<(), Failure> {
-    replace_file(&edit.file, &edit.before, &edit.after)?;
-    match Session::load(settings) {
-        Ok(now) if now.stack() == asked.stack() => Ok(()),
-        Ok(_) | Err(_) => {
-            replace_file(&edit.file, &edit.after, &edit.before)?;
-            let what = format!("{} cannot be edited without changing anything else", edit.file.display());
-            Err(Diagnostic::error(Code::CannotKeep, what).help("edit it by hand, then apply").into())
-        }
-    }
-}
-
-/// Replaces a file atomically. A file that has changed in the meantime is not replaced.
-pub(crate) fn replace_file(file: &Path, before: &str, after: &str) -> Result<(), Diagnostic> {
-    let failed = |why: String| {
-        Diagnostic::error(Code::CannotKeep, format!("{} cannot be written: {why}", file.display()))
-            .help("nothing was scaled; fix the cause, or omit `--write`")
-    };
-    let io = |error: std::io::Error| failed(error.to_string());
-    // A link stays a link.
-    let file = fs::canonicalize(file).map_err(io)?;
-    if fs::read_to_string(&file).map_err(io)? != before {
-        return Err(failed("it has changed in the meantime".to_owned()));
-    }
-    let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let beside = file.with_file_name(format!(".{name}.{}", std::process::id()));
-    let write = || {
-        let mut new = fs::File::create(&beside)?;
-        new.write_all(after.as_bytes())?;
-        new.set_permissions(fs::metadata(&file)?.permissions())?;
-        new.sync_all()?;
-        fs::rename(&beside, &file)
-    };
-    write().map_err(|error| {
-        // A partly written file is useless.
-        let _ = fs::remove_file(&beside);
-        io(error)
-    })
 }

@@ -95,7 +95,7 @@ pub fn stop(settings: &Settings, args: &StopArgs) -> Exit {
 pub fn start(settings: &Settings, args: &StartArgs) -> Exit {
     let StartArgs { addresses, allow, wait, skip_preflight, skip_dry_run, change_options } = args;
     let format = Format::json(change_options.json);
-    let approval = if change_options.auto_approve { PlanApproval::Given } else { PlanApproval::Ask };
+    let approval = PlanApproval::of(change_options.auto_approve);
     settings.report(format, |reporter| {
         let session = Session::load(settings)?;
         block_on(async {
@@ -118,7 +118,7 @@ pub fn start(settings: &Settings, args: &StartArgs) -> Exit {
                 ..change_options.plan_options()
             };
             let how = (approval, change_options.force_unlock);
-            apply_linked((session, link), Mode::Apply, &options, how, reporter).await
+            apply_linked((session, link), Mode::Apply, &options, how, |_| Ok(()), reporter).await
         })
     })
 }

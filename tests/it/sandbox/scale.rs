@@ -63,12 +63,12 @@ spec:
     spec: { containers: [{ name: web, image: 'web:1' }] }
 ";
 
-struct Lab {
+struct Fixture {
     served: SandboxServer,
     user: User,
 }
 
-impl Lab {
+impl Fixture {
     fn started() -> Self {
         let served = SandboxServer::fast();
         let user = User::at(&served, STACK);
@@ -101,9 +101,9 @@ fn names(of: &BTreeMap<String, Vec<String>>, group: &str) -> Vec<String> {
 
 #[test]
 fn a_number_is_changed_at_once_and_kept_when_asked() {
-    let lab = Lab::started();
-    let user = &lab.user;
-    let before = lab.workers();
+    let fixture = Fixture::started();
+    let user = &fixture.user;
+    let before = fixture.workers();
 
     // Without a terminal nobody can say yes.
     user.run(&["scale", "dask_cluster.d", "3"]).expect(3);
@@ -113,8 +113,8 @@ fn a_number_is_changed_at_once_and_kept_when_asked() {
         .says("spec.worker.replicas: 2 -> 3")
         .says("the stack file has 2 workers (stack.toml:24:36)")
         .says("DI0430");
-    assert_eq!(lab.text(), STACK, "the file is as it was");
-    let up = lab.workers();
+    assert_eq!(fixture.text(), STACK, "the file is as it was");
+    let up = fixture.workers();
     assert_eq!(names(&up, "d-default").len(), 3);
     assert!(names(&before, "d-default").iter().all(|name| names(&up, "d-default").contains(name)));
     assert_eq!(names(&up, "d-big"), names(&before, "d-big"));
@@ -125,7 +125,7 @@ fn a_number_is_changed_at_once_and_kept_when_asked() {
 
     // Kept: one value of the file and nothing else of it; the next plan is empty.
     user.run(&["scale", "dask_cluster.d", "3", "--write"]).expect(0).says("replicas = 3 (was 2)");
-    assert_eq!(lab.text(), STACK.replace("replicas = 2 } # by day", "replicas = 3 } # by day"));
+    assert_eq!(fixture.text(), STACK.replace("replicas = 2 } # by day", "replicas = 3 } # by day"));
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
     user.run(&["scale", "dask_cluster.d", "4", "--write", "--auto-approve"]).expect(0);
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
@@ -134,32 +134,32 @@ fn a_number_is_changed_at_once_and_kept_when_asked() {
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
 
     // Down: nobody of another group goes.
-    let many = lab.workers();
+    let many = fixture.workers();
     user.run(&["scale", "dask_cluster.d", "1", "--write", "--auto-approve"])
         .expect(0)
         .says("DI0434")
         .says("does not choose workers of another group");
-    let few = lab.workers();
+    let few = fixture.workers();
     assert_eq!(names(&few, "d-default").len(), 1);
     assert!(names(&many, "d-default").contains(&names(&few, "d-default")[0]));
     for group in ["d-big", "d-small"] {
         assert_eq!(names(&few, group), names(&many, group));
     }
     user.run(&["scale", "d.group.big", "0", "--auto-approve"]).expect(0);
-    assert_eq!(names(&lab.workers(), "d-big"), Vec::<String>::new());
-    assert_eq!(names(&lab.workers(), "d-small"), names(&few, "d-small"));
+    assert_eq!(names(&fixture.workers(), "d-big"), Vec::<String>::new());
+    assert_eq!(names(&fixture.workers(), "d-small"), names(&few, "d-small"));
     user.run(&["apply", "--auto-approve"]).expect(0);
-    assert_eq!(names(&lab.workers(), "d-big").len(), 2);
+    assert_eq!(names(&fixture.workers(), "d-big").len(), 2);
     // A plan of the whole stack says so, too.
     user.edit("[dask_cluster.d.group.big]\nreplicas = 2", "[dask_cluster.d.group.big]\nreplicas = 1");
     user.run(&["apply", "--auto-approve"]).expect(0).says("DI0434");
-    assert_eq!(names(&lab.workers(), "d-small"), names(&few, "d-small"));
+    assert_eq!(names(&fixture.workers(), "d-small"), names(&few, "d-small"));
 }
 
 #[test]
 fn whose_number_it_is_decides() {
-    let lab = Lab::started();
-    let user = &lab.user;
+    let fixture = Fixture::started();
+    let user = &fixture.user;
     // Notebooks have it: anybody may change it, and no apply takes it back.
     user.run(&["scale", "dask_cluster.free", "2", "--auto-approve"]).expect(0).says("belongs to notebooks");
     user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
@@ -174,9 +174,9 @@ fn whose_number_it_is_decides() {
     user.run(&["scale", "node_pool.cpu", "3", "--write", "--auto-approve"])
         .expect(0)
         .says("nodes = 3 (was 2)");
-    assert!(lab.text().contains("nodes = 3                              # two are enough"));
+    assert!(fixture.text().contains("nodes = 3                              # two are enough"));
     user.run(&["scale", "manifest.web", "2", "--auto-approve"]).expect(0).says("web.yaml:6:13");
-    assert_eq!(lab.served.get("/apis/apps/v1/namespaces/default/deployments/web")["spec"]["replicas"], 2);
+    assert_eq!(fixture.served.get("/apis/apps/v1/namespaces/default/deployments/web")["spec"]["replicas"], 2);
     user.run(&["plan", "--detailed-exitcode"]).expect(2).says("spec.replicas: 2 -> 1");
     user.run(&["scale", "manifest.web", "3", "--write", "--auto-approve"])
         .expect(0)
@@ -187,7 +187,7 @@ fn whose_number_it_is_decides() {
     user.run(&["scale", "d.group.small", "3", "--write", "--auto-approve"])
         .expect(1)
         .says("it comes from \"${var.small}\"");
-    assert_eq!(names(&lab.workers(), "d-small").len(), 1);
+    assert_eq!(names(&fixture.workers(), "d-small").len(), 1);
     user.run(&["scale", "d.group.small", "2", "--auto-approve"]).expect(0);
     // Nothing that has a number.
     user.run(&["scale", "dask_operator", "2"]).expect(1).says("DI0431").says("it has nothing to scale");

@@ -35,12 +35,12 @@ wait = true
 
 const DASK: &str = "/apis/kubernetes.dask.org/v1/namespaces/default";
 
-struct Lab {
+struct Fixture {
     served: SandboxServer,
     user: User,
 }
 
-impl Lab {
+impl Fixture {
     fn started() -> Self {
         let served = SandboxServer::fast();
         let user = User::at(&served, format!("{ON_GKE}{STACK}"));
@@ -78,15 +78,15 @@ impl Lab {
 
 #[test]
 fn all_that_costs_money_goes_and_comes_back() {
-    let lab = Lab::started();
-    let user = &lab.user;
+    let fixture = Fixture::started();
+    let user = &fixture.user;
     // Nobody is asked on a pipe.
     user.run(&["stop"]).expect(3).says("--auto-approve");
-    assert_eq!(lab.names("daskclusters"), ["d", "other"]);
+    assert_eq!(fixture.names("daskclusters"), ["d", "other"]);
     user.run(&["stop", "--auto-approve"]).expect(0).says("Stop complete!").says("dask-infra start\n");
-    assert!(lab.names("daskclusters").is_empty() && lab.names("daskautoscalers").is_empty());
-    assert_eq!((lab.nodes("cpu"), lab.nodes("more")), (0, 0));
-    assert_eq!(lab.names("daskjobs"), ["train"], "what has ended does not run again");
+    assert!(fixture.names("daskclusters").is_empty() && fixture.names("daskautoscalers").is_empty());
+    assert_eq!((fixture.nodes("cpu"), fixture.nodes("more")), (0, 0));
+    assert_eq!(fixture.names("daskjobs"), ["train"], "what has ended does not run again");
 
     // Later plans leave it so, and say who and since when.
     let plan = user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes").says("DI0385");
@@ -96,7 +96,7 @@ fn all_that_costs_money_goes_and_comes_back() {
     // The operator has no node, and nobody waits for that.
     user.run(&["status", "--follow"]).expect(0).says("all node pools are stopped");
     for address in ["node_pool.cpu", "dask_cluster.d", "dask_cluster.d.group.big"] {
-        assert_eq!(lab.state(address), "stopped", "{address}");
+        assert_eq!(fixture.state(address), "stopped", "{address}");
     }
     user.run(&["scale", "node_pool.cpu", "1", "--auto-approve"]).expect(1).says("is stopped by");
     user.run(&["stop", "--auto-approve"]).expect(0).says("It is stopped already.");
@@ -110,71 +110,71 @@ fn all_that_costs_money_goes_and_comes_back() {
         "[dask_cluster.late]\nimage = \"demo:1\"\nworker = { pool = \"more\" }\n\n[dask_job.train]",
     );
     user.run(&["apply", "--auto-approve"]).expect(0).says("1 added");
-    assert!(lab.names("daskclusters").is_empty());
-    lab.is_ready_or_stopped();
+    assert!(fixture.names("daskclusters").is_empty());
+    fixture.is_ready_or_stopped();
 
     user.run(&["start", "--auto-approve"]).expect(0).says("Start complete!").says("5 added, 2 changed");
-    lab.is_ready_or_stopped();
-    assert_eq!(lab.names("daskclusters"), ["d", "late", "other"]);
-    assert_eq!((lab.nodes("cpu"), lab.nodes("more")), (2, 1));
-    let cluster = lab.served.get(&format!("{DASK}/daskclusters/d"));
+    fixture.is_ready_or_stopped();
+    assert_eq!(fixture.names("daskclusters"), ["d", "late", "other"]);
+    assert_eq!((fixture.nodes("cpu"), fixture.nodes("more")), (2, 1));
+    let cluster = fixture.served.get(&format!("{DASK}/daskclusters/d"));
     assert_eq!(cluster["spec"]["worker"]["spec"]["containers"][0]["image"], "demo:2");
-    assert_eq!(lab.status()["ready"], true, "{}", lab.status());
+    assert_eq!(fixture.status()["ready"], true, "{}", fixture.status());
     user.run(&["start", "--auto-approve"]).expect(0).says("nothing in this stack is stopped");
     user.run(&["destroy", "--auto-approve"]).expect(0);
 }
 
 #[test]
 fn a_section_stops_by_itself_and_starts_with_what_it_needs() {
-    let lab = Lab::started();
-    let user = &lab.user;
+    let fixture = Fixture::started();
+    let user = &fixture.user;
     user.run(&["stop", "dask_operator", "--auto-approve"]).expect(1).says("DI0340");
     user.run(&["start", "other", "--auto-approve"]).expect(0).says("dask_cluster.other is not stopped");
 
     // A pool goes with what must run on it.
     user.run(&["stop", "node_pool.more", "--auto-approve"]).expect(0);
-    assert_eq!(lab.names("daskclusters"), ["other"]);
-    assert_eq!((lab.nodes("cpu"), lab.nodes("more")), (2, 0));
-    lab.is_ready_or_stopped();
+    assert_eq!(fixture.names("daskclusters"), ["other"]);
+    assert_eq!((fixture.nodes("cpu"), fixture.nodes("more")), (2, 0));
+    fixture.is_ready_or_stopped();
     user.run(&["start", "dask_cluster.d", "--auto-approve"]).expect(0);
-    assert_eq!(lab.names("daskclusters"), ["d", "other"]);
-    assert_eq!(lab.nodes("more"), 1);
-    lab.is_ready_or_stopped();
+    assert_eq!(fixture.names("daskclusters"), ["d", "other"]);
+    assert_eq!(fixture.nodes("more"), 1);
+    fixture.is_ready_or_stopped();
 
     // Two things, one after the other; a saved plan brings both back.
     user.run(&["stop", "other", "--auto-approve"]).expect(0);
     user.run(&["stop", "d", "--auto-approve"]).expect(0);
     user.run(&["plan", "--start", "--out", "p"]).expect(0).says("stopped until now");
     user.run(&["apply", "p"]).expect(0);
-    assert_eq!(lab.names("daskclusters"), ["d", "other"]);
-    lab.is_ready_or_stopped();
+    assert_eq!(fixture.names("daskclusters"), ["d", "other"]);
+    fixture.is_ready_or_stopped();
 
     // A cluster that was deleted by hand is stopped by a note in the record alone.
     let path = format!("{DASK}/daskclusters/other");
-    assert_eq!(lab.served.delete(&path), 200);
+    assert_eq!(fixture.served.delete(&path), 200);
     user.run(&["stop", "other", "--auto-approve"]).expect(0);
-    lab.is_ready_or_stopped();
+    fixture.is_ready_or_stopped();
 
     // A destroy while something is stopped leaves nothing, and the next apply makes everything.
     user.run(&["stop", "--auto-approve"]).expect(0);
     user.run(&["destroy", "--auto-approve"]).expect(0).says("Destroy complete");
     user.run(&["apply", "--auto-approve"]).expect(0);
-    assert_eq!(lab.names("daskclusters"), ["d", "other"]);
+    assert_eq!(fixture.names("daskclusters"), ["d", "other"]);
 }
 
 #[test]
 fn a_stop_that_is_killed_goes_on() {
-    let lab = Lab::started();
-    let user = &lab.user;
+    let fixture = Fixture::started();
+    let user = &fixture.user;
     for until in ["dask_cluster.d", "node_pool"] {
         let mut stopping = RunningCommand::start(user, &["stop", "--auto-approve"]);
         stopping.wait_until(until);
         stopping.signal("KILL");
         stopping.end();
         user.run(&["stop", "--auto-approve"]).expect(0);
-        lab.is_ready_or_stopped();
-        assert!(lab.names("daskclusters").is_empty());
-        assert_eq!((lab.nodes("cpu"), lab.nodes("more")), (0, 0));
+        fixture.is_ready_or_stopped();
+        assert!(fixture.names("daskclusters").is_empty());
+        assert_eq!((fixture.nodes("cpu"), fixture.nodes("more")), (0, 0));
 
         let mut starting = RunningCommand::start(user, &["start", "--auto-approve"]);
         starting.wait_until(until);
@@ -182,14 +182,14 @@ fn a_stop_that_is_killed_goes_on() {
         starting.end();
         // Running the command again completes it, whatever its first result was.
         user.run(&["start", "--auto-approve"]).expect(0);
-        lab.is_ready_or_stopped();
-        assert_eq!(lab.names("daskclusters"), ["d", "other"]);
+        fixture.is_ready_or_stopped();
+        assert_eq!(fixture.names("daskclusters"), ["d", "other"]);
     }
 }
 
 #[test]
 fn pods_of_others_are_lost_with_approval_only() {
-    let lab = Lab::started();
+    let fixture = Fixture::started();
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "theirs", "namespace": "default" },
         "spec": {
@@ -197,18 +197,45 @@ fn pods_of_others_are_lost_with_approval_only() {
             "containers": [{ "name": "c", "image": "web:1" }],
         },
     });
-    assert_eq!(lab.served.post("/api/v1/namespaces/default/pods", &pod).0, 201);
+    assert_eq!(fixture.served.post("/api/v1/namespaces/default/pods", &pod).0, 201);
     let named = || {
-        let pod = lab.served.get("/api/v1/namespaces/default/pods/theirs");
+        let pod = fixture.served.get("/api/v1/namespaces/default/pods/theirs");
         pod["spec"]["nodeName"].is_string()
     };
     while !named() {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     let allow = "delete:others.default/Pod/theirs";
-    lab.user.run(&["stop", "node_pool.cpu", "--auto-approve"]).expect(3).says(allow);
-    assert_eq!(lab.nodes("cpu"), 2);
-    lab.user.run(&["stop", "node_pool.cpu", "--auto-approve", "--allow", allow]).expect(0);
-    assert_eq!(lab.nodes("cpu"), 0);
-    lab.is_ready_or_stopped();
+    fixture.user.run(&["stop", "node_pool.cpu", "--auto-approve"]).expect(3).says(allow);
+    assert_eq!(fixture.nodes("cpu"), 2);
+    fixture.user.run(&["stop", "node_pool.cpu", "--auto-approve", "--allow", allow]).expect(0);
+    assert_eq!(fixture.nodes("cpu"), 0);
+    fixture.is_ready_or_stopped();
+}
+
+#[test]
+fn a_ttl_of_the_command_line_is_written_to_the_stack_file() {
+    let served = SandboxServer::fast();
+    // Comments and layout stay.
+    let stack = ON_GKE.replacen("[cluster]", "[cluster]\nworkload_identity = true", 1);
+    let user = User::at(&served, format!("# The lab's.\n{stack}nodes = 1 # one is enough\n"));
+    let before = user.stack();
+    user.run(&["apply", "--ttl", "8h"]).expect(3).says("--auto-approve");
+    user.run(&["apply", "--ttl", "soon", "--auto-approve"]).expect(1).says("soon");
+    user.run(&["apply", "--ttl", "8h", "--when-capacity"]).expect(1).says("cannot be used with");
+    assert_eq!(user.stack(), before, "without approval the file is as it was");
+
+    user.run(&["apply", "--ttl", "8h", "--auto-approve"]).expect(0).says("ttl = \"8h\" (was not given)");
+    let (name, _) = before.split_once("\n\n").unwrap();
+    assert_eq!(user.stack(), before.replacen(name, &format!("{name}\nttl = \"8h\""), 1));
+    user.run(&["plan", "--detailed-exitcode"]).expect(0).says("No changes");
+    user.run(&["status"]).expect(0).says("stops the stack in ");
+    let written = user.stack();
+    user.run(&["apply", "--ttl", "8h", "--auto-approve"]).expect(0).says("No changes");
+    assert_eq!(user.stack(), written);
+
+    // Of a table only the time changes.
+    user.edit("ttl = \"8h\"", "ttl = { after = \"8h\", destroy = true }");
+    user.run(&["apply", "--ttl", "4h", "--auto-approve"]).expect(0).says("after = \"4h\" (was \"8h\")");
+    assert_eq!(user.stack(), written.replace("ttl = \"8h\"", "ttl = { after = \"4h\", destroy = true }"));
 }

@@ -558,8 +558,9 @@ codes! {
      whole cluster."
 
     SeveralProcesses "DI0262" "several worker processes in an autoscaled Pod"
-    "The operator's autoscaler retires a worker by the name of its Pod. With `--nworkers 2` the processes have other names, \
-     so nothing is retired: Pods are deleted while they compute. Use one process and more `--nthreads`, or more workers."
+    "The operator's autoscaler retires a worker by the name of its Pod. With `--nworkers 2`, and with `gpus = 2`, for which \
+     `dask cuda worker` starts a process for each GPU, the processes have other names, so nothing is retired: Pods are deleted \
+     while they compute. Use one process and more `--nthreads`, one GPU for each worker, or more workers."
 
     RestartsForEver "DI0263" "a job that never fails"
     "With `restart = \"on-failure\"` the program of a job is started again each time it fails, and the job is never \
@@ -1150,6 +1151,12 @@ codes! {
     "A PersistentVolumeClaim asks for less storage than its volume has, or for another size before it has a volume. Kubernetes \
      makes volumes larger, never smaller, and changes the size of bound claims only: it would reject the change in the middle \
      of an apply. Keep the size, or create a claim of another name and copy the data. A claim without a volume can be replaced."
+
+    SpotScheduler "DI0397" "a scheduler on Spot machines"
+    "Google takes Spot machines away at any time, with a notice of 30 seconds. A scheduler has the tasks and the places of all results in \
+     memory only: when it goes, everything that its workers have computed is lost, and clients get an error. Workers may be on Spot \
+     machines: what a lost worker had is computed again. Select a pool with on-demand machines by `pool` of the scheduler."
+    => "[dask_cluster.rapids]\nscheduler = { pool = \"system\" }                        # on demand\nworker = { pool = \"spot\", replicas = { min = 0, max = 8 } }"
 
     Refused "DI0401" "a request was rejected as invalid"
     "An API rejected the request as invalid; its message follows. The cause is often a limit of the project or \

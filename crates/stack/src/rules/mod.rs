@@ -49,6 +49,7 @@ mod sections;
 mod services;
 pub(crate) mod shares;
 mod slurm;
+mod spot;
 mod ssh_hosts;
 mod values;
 mod worker_section;
@@ -109,6 +110,7 @@ const RULES: &[Rule] = &[
     machines::partitions_exist,
     gpu_images::images_fit_their_gpus,
     machines::disks_fit,
+    spot::schedulers_are_not_interrupted,
     machines::upgrades_follow_the_channel,
     machines::drivers_come_once,
     machines::drivers_fit_the_image,

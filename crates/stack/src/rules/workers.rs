@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::rules::Context;
-use crate::{Replicas, ReplicasTable};
+use crate::{Replicas, ReplicasTable, Worker};
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 
@@ -52,8 +52,8 @@ pub(crate) fn numbers_have_one_writer(context: &mut Context<'_>) {
 }
 
 /// Checks that workers which the operator's autoscaler retires are a single process each. Source: dask-kubernetes,
-/// `daskautoscaler_adapt` and issue 521: it retires workers by the names of Pods, but with `--nworkers` the names of processes
-/// have a suffix.
+/// `daskautoscaler_adapt` and issue 521: it retires workers by the names of Pods, but names of processes have a suffix with
+/// `--nworkers`, and where `dask cuda worker` has several GPUs (`dask_cuda.cuda_worker`).
 pub(crate) fn retired_workers_are_single(context: &mut Context<'_>) {
     if context.stack.is_on_hosts() {
         return;
@@ -65,21 +65,29 @@ pub(crate) fn retired_workers_are_single(context: &mut Context<'_>) {
             continue;
         };
         let path = FieldPath::keys(["dask_cluster", name, "worker"]);
-        let args = &cluster.worker.args;
-        let number = args.iter().enumerate().find_map(|(place, arg)| match arg.split_once('=') {
-            Some(("--nworkers", number)) => Some((place, number)),
-            _ if arg == "--nworkers" => Some((place, args.get(place + 1)?.as_str())),
-            _ => None,
-        });
-        let Some((place, _)) = number.filter(|(_, number)| *number != "1") else { continue };
+        let Some((place, help)) = several_processes(&cluster.worker, &path) else { continue };
         let what = "the operator's autoscaler cannot retire workers of several processes";
         let finding = Diagnostic::warning(Code::SeveralProcesses, what)
-            .at_value(path.key("args").index(place), "several in each Pod")
+            .at_value(place, "several in each Pod")
             .at_value(path.key("replicas"), "autoscaled");
-        context.say(finding.help(
-            "use one process with more `--nthreads`, or smaller workers; it deletes Pods of others while they compute",
-        ));
+        context.say(finding.help(format!("{help}; it deletes Pods of others while they compute")));
     }
+}
+
+/// Returns the path of the key by which each Pod of workers has several processes, and what to do in its place.
+fn several_processes(worker: &Worker, path: &FieldPath) -> Option<(FieldPath, &'static str)> {
+    let args = &worker.args;
+    if args.is_empty() {
+        let several = worker.keys.gpus() > 1;
+        return several.then(|| (path.key("gpus"), "use `gpus = 1` and more workers"));
+    }
+    let number = args.iter().enumerate().find_map(|(place, arg)| match arg.split_once('=') {
+        Some(("--nworkers", number)) => Some((place, number)),
+        _ if arg == "--nworkers" => Some((place, args.get(place + 1)?.as_str())),
+        _ => None,
+    });
+    let (place, _) = number.filter(|(_, number)| *number != "1")?;
+    Some((path.key("args").index(place), "use one process with more `--nthreads`, or smaller workers"))
 }
 
 /// The maximum length of a group's name to which the operator appends `-worker-` and ten digits, within 63 characters.
