@@ -72,6 +72,8 @@ pub struct PodTemplate<'r> {
     pub on_each_node: bool,
     /// The number of such pods, unless each node has one.
     pub count: u64,
+    /// The queue of Kueue in which such pods wait. The flavor that they get adds labels and tolerations.
+    pub queue: Option<&'r str>,
     pub requirements: PodRequirements,
 }
 
@@ -82,13 +84,10 @@ impl PodTemplate<'_> {
     }
 }
 
-/// Returns the templates of pods in a resource, except for pods that wait in a queue of Kueue: their flavor adds labels and
-/// tolerations.
+/// Returns the templates of pods in a resource, except for pods that wait in a queue of Kueue.
 pub fn pod_templates(resource: &Resource) -> Vec<PodTemplate<'_>> {
-    let in_queue = |body: &Value| !body["metadata"]["labels"][QUEUE].is_null();
-    let is_queued = |pod: &PodTemplate<'_>| pod.path.find(&resource.body).is_some_and(in_queue);
     let mut templates = all_pod_templates(resource);
-    templates.retain(|pod| !in_queue(&resource.body) && !is_queued(pod));
+    templates.retain(|pod| pod.queue.is_none());
     templates
 }
 
@@ -124,7 +123,9 @@ fn pod_template<'r>(resource: &'r Resource, spec: &FieldPath) -> Option<PodTempl
     if count == 0 || is_suspended || requirements.node_name.is_some() {
         return None;
     }
-    Some(PodTemplate { resource, path, on_each_node: kind == "DaemonSet", count, requirements })
+    let queue = |body: &'r Value| body["metadata"]["labels"][QUEUE].as_str();
+    let queue = queue(template).or_else(|| queue(&resource.body));
+    Some(PodTemplate { resource, path, on_each_node: kind == "DaemonSet", count, queue, requirements })
 }
 
 /// Returns the number of pods of a template, which stands in it or beside it; `None` if the body leaves it to others.
@@ -322,6 +323,23 @@ impl<'r> Pools<'r> {
         }
         match near {
             _ if self.has_other_nodes && name.is_none() => PodPlacement::Possible,
+            Some((pool, margins)) => PodPlacement::Near(pool, margins),
+            None if refused.is_empty() => PodPlacement::Possible,
+            None => PodPlacement::Impossible(refused),
+        }
+    }
+
+    /// Asks which new nodes take a pod that may start in one of several forms.
+    pub fn place_any<'p>(&'p self, forms: &[PodRequirements]) -> PodPlacement<'p, 'r> {
+        let (mut near, mut refused) = (None, Vec::new());
+        for form in forms {
+            match self.place(form) {
+                PodPlacement::Possible => return PodPlacement::Possible,
+                PodPlacement::Near(pool, margins) => near = near.or(Some((pool, margins))),
+                PodPlacement::Impossible(refusals) => refused.extend(refusals),
+            }
+        }
+        match near {
             Some((pool, margins)) => PodPlacement::Near(pool, margins),
             None if refused.is_empty() => PodPlacement::Possible,
             None => PodPlacement::Impossible(refused),

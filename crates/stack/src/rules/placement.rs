@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::Nodes;
 use crate::rules::{Context, queues};
 use fit::{Margin, PodRequirements, Reason, Refusal, Resource as Amount, Taint};
-use kinds::gke::placement::{GPU, PodPlacement, PodTemplate, PoolNodes, Pools, pod_templates};
+use kinds::gke::placement::{GPU, PodPlacement, PodTemplate, PoolNodes, Pools, all_pod_templates};
+use kinds::kubernetes::kueue::flavor::started_forms;
 use kinds::scope::POOL_LABEL;
 use kinds::section::{PodRole, Pods, managed};
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic, listed};
-use model::resource::{KindId, Recreation};
+use model::resource::{KindId, Recreation, Resource};
 
 /// The maximum number of pools that a message names.
 const MAX_POOLS: usize = 3;
@@ -25,8 +26,8 @@ pub(crate) fn pods_fit_their_nodes(context: &mut Context<'_>) {
     }
     let lowered = context.take_lowered();
     if let Some(pools) = Pools::of(&lowered) {
-        let pods: Vec<PodTemplate<'_>> = lowered.resources.iter().flat_map(pod_templates).collect();
-        for finding in refusals(&pools, &pods, &context.found) {
+        let pods: Vec<PodTemplate<'_>> = lowered.resources.iter().flat_map(all_pod_templates).collect();
+        for finding in refusals(&pools, &pods, &lowered.resources, &context.found) {
             context.say_once(finding);
         }
         for finding in shortages(&pools, &pods, context) {
@@ -37,10 +38,23 @@ pub(crate) fn pods_fit_their_nodes(context: &mut Context<'_>) {
 }
 
 /// Returns a finding for each pod that no node takes.
-fn refusals(pools: &Pools<'_>, pods: &[PodTemplate<'_>], known: &[Diagnostic]) -> Vec<Diagnostic> {
+fn refusals(
+    pools: &Pools<'_>,
+    pods: &[PodTemplate<'_>],
+    resources: &[Resource],
+    known: &[Diagnostic],
+) -> Vec<Diagnostic> {
     let mut found: Vec<Diagnostic> = Vec::new();
     for pod in pods.iter().filter(|pod| !pod.on_each_node && !has_no_place(pod, known)) {
-        let finding = match pools.place(&pod.requirements) {
+        let placement = match pod.queue {
+            None => pools.place(&pod.requirements),
+            // The flavors of a queue outside of the stack are not known.
+            Some(queue) => match started_forms(&pod.requirements, queue, resources) {
+                Some(forms) => pools.place_any(&forms),
+                None => continue,
+            },
+        };
+        let finding = match placement {
             PodPlacement::Possible => continue,
             PodPlacement::Near(pool, margins) => Some(near(pod, pool, &margins, pools)),
             PodPlacement::Impossible(refused) => impossible(pod, &refused, pools, known),
@@ -76,7 +90,7 @@ fn shortages(pools: &Pools<'_>, templates: &[PodTemplate<'_>], context: &Context
     // Pods that run to completion make room for pods that wait.
     let ends =
         |pod: &PodTemplate<'_>| matches!(pod.resource.kind, KindId::Job | KindId::DaskJob | KindId::Check);
-    let stay = templates.iter().filter(|pod| !ends(pod));
+    let stay = templates.iter().filter(|pod| !ends(pod) && pod.queue.is_none());
     let by_section: BTreeMap<FieldPath, &PodTemplate<'_>> = stay.map(|pod| (origin(pod), pod)).collect();
     let requirements = |pods: &Pods<'_>| {
         let mut requirements = by_section.get(&pods.path)?.requirements.clone();

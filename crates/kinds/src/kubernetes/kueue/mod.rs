@@ -1,6 +1,7 @@
 //! Kueue: its installation, the queues of a stack, and the gangs that wait in them. Source: Kueue 0.15.0, its API
 //! `kueue.x-k8s.io/v1beta2` and its chart.
 
+pub mod flavor;
 pub mod gang;
 pub mod install;
 pub mod queue;
