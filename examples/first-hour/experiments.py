@@ -563,6 +563,78 @@ def gpu(hour):
     )
 
 
+CUDA_IMAGE = "nvidia/cuda:12.9.1-base-ubuntu24.04"
+RAPIDS_IMAGE = "nvcr.io/nvidia/rapidsai/base:26.04-cuda12-py3.13"
+LIBRARIES = "ls /usr/local/nvidia/lib64 2>&1 | grep -c '^libcuda.so'"
+CUDF = "python -c 'import cudf; print(cudf.Series([1, 2]).sum())' 2>&1 | tail -n 1"
+
+
+def own_path(name, image, command, *lines):
+    """A Job with a GPU, without the path that the program gives to its own; a line of text for each command."""
+    shell = "; ".join(f'echo "{key}: $({line})"' for key, line in lines)
+    container = {
+        "name": "main",
+        "image": image,
+        command: ["bash", "-c", f"{{ {shell}; }} > /dev/termination-log"],
+        "resources": {"limits": {"nvidia.com/gpu": 1}},
+    }
+    pool = {"cloud.google.com/gke-nodepool": "gpu"}
+    pod = {"restartPolicy": "Never", "containers": [container], "nodeSelector": pool}
+    template = {"metadata": {"labels": {"experiment": "driver-path"}}, "spec": pod}
+    spec = {"backoffLimit": 0, "template": template}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+
+
+@experiment(
+    GPU,
+    "Do images find GKE's driver by the path that they carry?",
+    "libcuda.so is below /usr/local/nvidia/lib64, neither image has that folder on its path, and cuDF does not compute",
+    12,
+    "no other machines; an image of 10 GB is loaded",
+)
+def driver_path(hour):
+    path = ("path", "echo $LD_LIBRARY_PATH")
+    jobs = [
+        own_path("path-of-cuda", CUDA_IMAGE, "command", path, ("libraries", LIBRARIES)),
+        # The entry point prepares Python.
+        own_path("path-of-rapids", RAPIDS_IMAGE, "args", path, ("libraries", LIBRARIES), ("cudf", CUDF)),
+    ]
+    with open(os.path.join(hour.folder, "driver-path.yaml"), "w", encoding="utf-8") as file:
+        file.write("\n---\n".join(json.dumps(job) for job in jobs))
+    hour.take_away("check.cuda")
+    hour.lay("manifest.driver-path", {"file": '"driver-path.yaml"'})
+    done = hour.apply()
+    pods = hour.last_words("experiment=driver-path") or {}
+    words = {pod.rpartition("-")[0]: said for pod, said in pods.items()}
+    hour.take_away("manifest.driver-path")
+    removed = hour.apply("--allow", "delete:manifest.driver-path")
+    if not any(words.values()):
+        return not_tried(done.errors() if done.code else "the jobs wrote nothing", removed=removed.code == 0)
+    cuda, rapids = words.get("path-of-cuda", ""), words.get("path-of-rapids", "")
+    bare = all("/usr/local/nvidia" not in said.partition("\n")[0] for said in (cuda, rapids))
+    fails = rapids.splitlines()[-1:] != ["cudf: 3"]
+    return judged(bare and fails and "libraries: 0" not in cuda, f"{cuda}; {rapids}", removed=removed.code == 0)
+
+
+@experiment(
+    GPU,
+    "Does cuDF compute with the path that the program gives to containers with GPUs?",
+    "it computes",
+    4,
+    "no other machines",
+)
+def cudf(hour):
+    keys = {"image": json.dumps(RAPIDS_IMAGE), "args": json.dumps(["bash", "-c", f"{CUDF} > /dev/termination-log"])}
+    hour.lay("job.cudf", {**keys, "gpus": "1", "pool": '"gpu"', "wait": "true"})
+    done = hour.apply()
+    words = list((hour.last_words("batch.kubernetes.io/job-name=cudf") or {}).values())
+    hour.take_away("job.cudf")
+    removed = hour.apply("--allow", "delete:job.cudf")
+    if not any(words):
+        return not_tried(done.errors() if done.code else "the job wrote nothing", removed=removed.code == 0)
+    return judged(words == ["3"], words[0], removed=removed.code == 0)
+
+
 @experiment(
     GPU,
     "Are a machine type, the driver's version and network tags accepted in one request?",

@@ -179,6 +179,19 @@ class Hour:
             return None
         return {node["metadata"]["uid"] for node in answer.body.get("items", [])}
 
+    def last_words(self, selector):
+        """What the containers of pods wrote to /dev/termination-log, by pod; None when the pods cannot be listed."""
+        path = f"/api/v1/namespaces/default/pods?labelSelector={urllib.parse.quote(selector)}"
+        answer = google.kubernetes(self.cluster(), path, self.google.token())
+        if not answer.good:
+            return None
+        found = {}
+        for pod in answer.body.get("items", []):
+            states = [one.get("state", {}) for one in pod.get("status", {}).get("containerStatuses", [])]
+            said = "".join(state.get("terminated", {}).get("message", "") for state in states)
+            found[pod["metadata"]["name"]] = said.strip()
+        return found
+
     def operations(self, known=()):
         """Operations on the cluster by name, without those that are known: type, state, seconds."""
         answer = self.gke("GET", f"{self.parent()}/operations")
