@@ -562,7 +562,7 @@ fn created_path(request: &Request) -> Option<String> {
         (Api::Kubernetes, _) => &body["metadata"]["name"],
         (Api::Gke | Api::Compute, _) if path.ends_with("/clusters") => &body["cluster"]["name"],
         (Api::Gke | Api::Compute, _) if path.ends_with("/nodePools") => &body["nodePool"]["name"],
-        (Api::Gke | Api::Compute | Api::Projects | Api::Policies, _) => return None,
+        (Api::Gke | Api::Compute | Api::Projects | Api::Policies | Api::Billing, _) => return None,
     };
     Some(format!("{path}/{}", name.as_str()?))
 }

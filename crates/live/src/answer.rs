@@ -131,7 +131,7 @@ impl Request {
         let text = String::from_utf8_lossy(body);
         let error = Refusal { request: self, status, body: parsed.as_ref(), text: &text };
         let (class, message) = match self.api {
-            Api::Gke | Api::Compute | Api::Projects | Api::Policies => error.google(),
+            Api::Gke | Api::Compute | Api::Projects | Api::Policies | Api::Billing => error.google(),
             Api::Kubernetes => error.kubernetes(),
         };
         let message = message.unwrap_or_else(|| first_line(&text, status));

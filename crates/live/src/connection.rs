@@ -40,6 +40,21 @@ pub struct Options {
     pub in_process_kubernetes: Option<InProcess>,
 }
 
+impl Options {
+    /// Returns options for Google's APIs alone, without a cluster.
+    pub fn only_gke(gke: GkeAccess) -> Self {
+        Self {
+            gke,
+            cluster: None,
+            endpoint: Endpoint::Auto,
+            kubernetes: None,
+            hosts: Vec::new(),
+            gone_hosts: Vec::new(),
+            in_process_kubernetes: None,
+        }
+    }
+}
+
 /// A connection. Nothing is opened before the first request.
 pub struct Connection {
     gke: Gke,

@@ -1,4 +1,4 @@
-//! The GKE and Compute Engine APIs: JSON over HTTPS with Google's credentials, over plain HTTP on loopback
+//! The GKE and Compute Engine APIs, and other APIs of Google Cloud that a plan reads: JSON over HTTPS with Google's credentials, over plain HTTP on loopback
 //! without any, or into a router of this process.
 //!
 //! Not Google's typed client, which drops zero values, sends enums as numbers and costs 100,000 generated lines. With JSON, a
@@ -46,7 +46,7 @@ impl GkeAccess {
     /// The URL is anything but plain HTTP on loopback: nothing else is safe without credentials.
     pub fn loopback(url: &str) -> Result<Self, String> {
         let refused =
-            |why: &str| format!("{url} cannot be the GKE endpoint: {why}; give http://127.0.0.1:PORT");
+            |why: &str| format!("{url} cannot be the endpoint of an API: {why}; give http://127.0.0.1:PORT");
         let uri: http::Uri = url.parse().map_err(|_| refused("it is not a URL"))?;
         if uri.scheme() != Some(&http::uri::Scheme::HTTP) {
             return Err(refused("it is not plain HTTP"));
@@ -179,6 +179,7 @@ fn host(api: Api) -> &'static str {
         Api::Compute => "https://compute.googleapis.com",
         Api::Projects => "https://cloudresourcemanager.googleapis.com",
         Api::Policies => "https://orgpolicy.googleapis.com",
+        Api::Billing => "https://cloudbilling.googleapis.com",
         Api::Gke | Api::Kubernetes => "https://container.googleapis.com",
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! - `gke`, `kube`, `connection`: the clients, and the one connection that joins them.
 //! - `read`: reads a world; `watch`: follows objects; `retry`: the one place of retries.
+//! - `prices`: reads prices of Google's Cloud Billing API.
 //! - `forward`: carries bytes between local ports and pods.
 //! - `hosts`: the agent of a host, on this machine or at the other end of `ssh`. `fleet` writes an object to several hosts,
 //!   `parts` splits it and merges their answers, `rollout` orders their changes.
@@ -28,6 +29,7 @@ pub mod kube;
 pub mod list;
 mod owned_objects;
 mod pool_sizes;
+pub mod prices;
 pub mod private_files;
 mod probe;
 mod proxy;

@@ -22,6 +22,11 @@ pub fn state_dir() -> Option<PathBuf> {
     path_from_env("XDG_STATE_HOME").or_else(|| Some(path_from_env("HOME")?.join(".local/state")))
 }
 
+/// Returns the folder for files of this user's programs that can be made again. Source: XDG Base Directory Specification.
+pub fn cache_dir() -> Option<PathBuf> {
+    path_from_env("XDG_CACHE_HOME").or_else(|| Some(path_from_env("HOME")?.join(".cache")))
+}
+
 /// Creates a private folder with its parents, or returns the existing one. Links are refused, and so are folders that others own
 /// or can enter.
 ///

@@ -103,6 +103,8 @@ impl Shape {
             Api::Gke => gke(request.method, &parts),
             Api::Compute => compute(&parts),
             Api::Projects | Api::Policies => Self::Any,
+            Api::Billing if request.path.contains("/services/") => Self::Listed("skus"),
+            Api::Billing => Self::Listed("billingAccountPrices"),
             Api::Kubernetes => kubernetes(request, &parts),
         }
     }

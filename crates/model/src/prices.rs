@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::catalog::PriceModel;
 
+pub mod cloud_billing;
+
 /// Hours of a month, by which monthly prices are divided. Source: cloud.google.com/compute/all-pricing, "a 730-hour month".
 const HOURS_OF_A_MONTH: f64 = 730.0;
 
@@ -18,9 +20,22 @@ pub struct Prices {
     /// The file, so that a saved plan holds the prices that it was made with.
     text: String,
     date: String,
+    source: Option<String>,
     regions: Vec<String>,
     /// Prices of all regions, by `machine`, `gpu`, `disk` or `fee` and the name.
     rows: BTreeMap<(String, String), Vec<Rate>>,
+}
+
+/// The origin of prices.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// The list of the program.
+    #[default]
+    List,
+    /// A file that does not name its source.
+    File,
+    /// The source that the prices name: `Cloud Billing`.
+    Source(String),
 }
 
 /// One price in US dollars.
@@ -51,11 +66,12 @@ impl Prices {
     }
 
     fn empty() -> Self {
-        let (text, date) = (String::new(), String::new());
-        Self { text, date, regions: Vec::new(), rows: BTreeMap::new() }
+        let (text, date, source) = (String::new(), String::new(), None);
+        Self { text, date, source, regions: Vec::new(), rows: BTreeMap::new() }
     }
 
-    /// Reads a price file: a line `date`, a line of `what`, `name` and the regions, then a line for each thing, separated by tabs.
+    /// Reads a price file: a line `date`, a line of `what`, `name` and the regions, then a line for each thing, separated by tabs. A
+    /// line `source` may say where the prices are from.
     ///
     /// # Errors
     /// A line is not of that form.
@@ -82,6 +98,8 @@ impl Prices {
         match what {
             "date" if is_date(name) => self.date = name.to_owned(),
             "date" => return Err(format!("`{name}` is not a date like `2026-07-30`")),
+            "source" if is_source(name) => self.source = Some(name.to_owned()),
+            "source" => return Err("a source is some words of one line".to_owned()),
             "what" if name == "name" => self.regions = cells.map(str::to_owned).collect(),
             "fee" | "machine" | "gpu" | "disk" if self.regions.is_empty() => {
                 return Err("the line of regions comes first".to_owned());
@@ -97,7 +115,7 @@ impl Prices {
             }
             _ => {
                 return Err(
-                    "a line begins with `date`, `what`, `fee`, `machine`, `gpu` or `disk`, a tab and a name"
+                    "a line begins with `date`, `source`, `what`, `fee`, `machine`, `gpu` or `disk`, a tab and a name"
                         .to_owned(),
                 );
             }
@@ -113,6 +131,15 @@ impl Prices {
     /// True for the price list of the program.
     pub fn is_list(&self) -> bool {
         self.text == LIST.text
+    }
+
+    /// Returns the origin of the prices.
+    pub fn origin(&self) -> Origin {
+        match &self.source {
+            _ if self.is_list() => Origin::List,
+            Some(source) => Origin::Source(source.clone()),
+            None => Origin::File,
+        }
     }
 
     /// US dollars per hour of a GKE cluster, of whatever size.
@@ -200,6 +227,12 @@ fn is_date(text: &str) -> bool {
         _ => byte.is_ascii_digit(),
     };
     text.len() == 10 && text.bytes().enumerate().all(digit_or_dash)
+}
+
+/// A few words that are shown on a terminal.
+fn is_source(text: &str) -> bool {
+    let is_shown = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
+    !text.trim().is_empty() && text.len() <= 60 && text.bytes().all(is_shown)
 }
 
 /// `e2-standard-*` and 4 of `e2-standard-4`; `a2-highgpu-*g` and 1 of `a2-highgpu-1g`.

@@ -425,6 +425,8 @@ pub enum Api {
     Projects,
     /// The Organization Policy API; paths begin with `/v2/projects/`.
     Policies,
+    /// The Cloud Billing API, which has prices; paths begin with `/v1/services/` or `/v1beta/billingAccounts/`.
+    Billing,
     /// The Kubernetes API of the stack's cluster; paths begin with `/api`.
     Kubernetes,
 }

@@ -38,6 +38,7 @@ fn step_text(step: &Step) -> String {
                 Api::Compute => "Compute Engine",
                 Api::Projects => "Resource Manager",
                 Api::Policies => "Organization Policy",
+                Api::Billing => "Cloud Billing",
                 Api::Kubernetes => "Kubernetes",
             };
             let deferred = call.deferred.iter().map(|(path, deferred)| match deferred {
