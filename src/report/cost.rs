@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use model::prices::Sum;
+use super::still_running::StillRunning;
+use apply::Summary;
+use model::prices::{Origin, Sum};
+use plan::budget::{Budget, Excess};
 use plan::{Bill, Plan};
 
 /// The cost of the stack in US dollars per hour: clusters, nodes and their boot disks, without traffic.
@@ -15,6 +18,9 @@ pub struct PlanCost {
     pub region: String,
     /// The day of the prices.
     pub prices_of: String,
+    /// The origin of the prices: `list` for those of the program, `file` for a file of `--prices`, or the source that the prices
+    /// name, such as `Cloud Billing`.
+    pub prices_from: String,
     /// The day of the Spot prices, which move; only if some are in the sums.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spot_snapshot: Option<String>,
@@ -29,6 +35,82 @@ pub struct PlanCost {
     pub most: HourlySum,
     /// The cost of each section that has a cluster or nodes.
     pub sections: BTreeMap<String, SectionSums>,
+    /// The limits of `[budget]` and `--budget`, and those that the cost exceeds; absent without limits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<BudgetLimits>,
+}
+
+/// Limits of cost, and what exceeds them.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct BudgetLimits {
+    /// US dollars per hour with autoscaled pools at their maximum; absent without this limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_per_hour: Option<f64>,
+    /// US dollars per day with autoscaled pools at their minimum; absent without this limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_per_day: Option<f64>,
+    /// The limits that the cost exceeds, or may exceed because something has no price.
+    pub exceeded: Vec<ExceededLimit>,
+    /// True if the plan has the approval `budget`, to exceed them.
+    pub approved: bool,
+}
+
+/// A limit that the cost exceeds, or may exceed.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct ExceededLimit {
+    /// The key of the limit: `max_per_hour` or `idle_per_day`.
+    pub limit: &'static str,
+    /// The limit in US dollars per hour or per day.
+    pub allowed: f64,
+    /// The cost of everything that has a price, in the unit of the limit.
+    pub cost: f64,
+    /// Names of parts without a price.
+    pub unknown: Vec<String>,
+}
+
+impl BudgetLimits {
+    fn of(plan: &Plan) -> Option<Self> {
+        let Budget { max_per_hour, idle_per_day } = plan.budget;
+        let exceeded = |Excess { limit, allowed, cost, unknown }: Excess| ExceededLimit {
+            limit: limit.key(),
+            allowed,
+            cost: dollars(cost),
+            unknown,
+        };
+        (!plan.budget.is_none()).then(|| Self {
+            max_per_hour,
+            idle_per_day,
+            exceeded: plan.exceeded_limits().into_iter().map(exceeded).collect(),
+            approved: plan.may_exceed_budget(),
+        })
+    }
+}
+
+/// The cost of what an apply leaves running when it did not do everything.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct RunningSections {
+    /// The sections with a cluster or nodes that are there, or may be.
+    pub sections: Vec<String>,
+    /// True if all of them are there; false if the request for one was refused or has no answer yet.
+    pub certain: bool,
+    /// The most that they cost: a pool whose Pods did not start may have fewer nodes.
+    pub at_most: HourlySum,
+}
+
+/// Returns the cost of what an apply leaves; `None` if it did everything, or leaves nothing that Google bills by the hour.
+pub fn still_running(plan: &Plan, summary: &Summary) -> Option<RunningSections> {
+    let StillRunning { sections, sum, is_certain } = StillRunning::after(plan, summary)?;
+    let sections = sections.iter().map(ToString::to_string).collect();
+    Some(RunningSections { sections, certain: is_certain, at_most: HourlySum::of(&sum) })
+}
+
+/// Returns the origin of prices: `list`, `file`, or the source that they name.
+pub fn prices_from(origin: &Origin) -> &str {
+    match origin {
+        Origin::List => "list",
+        Origin::File => "file",
+        Origin::Source(source) => source,
+    }
 }
 
 /// The cost of a section.
@@ -82,12 +164,14 @@ pub fn plan_cost(plan: &Plan) -> Option<PlanCost> {
     Some(PlanCost {
         region: region.clone(),
         prices_of: date.clone(),
+        prices_from: prices_from(&bill.origin()).to_owned(),
         spot_snapshot: bill.has_spot().then(|| date.clone()),
         before: bill.before().as_ref().map(HourlySum::of),
         after: HourlySum::of(&bill.after()),
         idle: HourlySum::of(&bill.idle()),
         most: HourlySum::of(&bill.most()),
         sections: sections.iter().map(section).collect::<BTreeMap<String, SectionSums>>(),
+        budget: BudgetLimits::of(plan),
     })
 }
 

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::cost::PlanCost;
+use super::cost::{PlanCost, RunningSections};
 use super::dry_run::DryRun;
 use model::resource::DurationEstimate;
 
@@ -99,6 +99,9 @@ pub enum Body {
         /// The cost before and after the apply; absent where Google bills nothing of the stack by the hour.
         #[serde(skip_serializing_if = "Option::is_none")]
         cost: Option<Box<PlanCost>>,
+        /// The cost of what an apply left running that did not do everything.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        still_running: Option<RunningSections>,
         /// Consents that are still to be given: `replace:dask_cluster.rapids`.
         #[serde(rename = "consents", skip_serializing_if = "Vec::is_empty")]
         approvals: Vec<String>,

@@ -21,6 +21,7 @@ pub mod json;
 pub mod logs;
 mod screen;
 pub mod status;
+pub mod still_running;
 pub mod why;
 
 pub use human::Human;

@@ -368,7 +368,7 @@ mod tests {
         ]);
         let sum = Sum { usd: 1.1, unknown: ["a9-giga".to_owned()].into(), spot: false };
         let (region, date) = ("us-central1".to_owned(), "2026-07-30".to_owned());
-        status.cost = RunningCost { sum, region, date, is_list: true };
+        status.cost = RunningCost { sum, region, date, origin: model::prices::Origin::List };
         let text = anstream::adapter::strip_str(&status.text(false, 80)).to_string();
         let expected = "Stack s on context lab of the kubeconfig — SIMULATED\n\n\
             \x20 ready    cluster         RUNNING\n\

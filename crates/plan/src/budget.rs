@@ -84,12 +84,20 @@ impl Plan {
         !self.is_empty() && self.bill().is_some_and(crate::Bill::may_rise)
     }
 
-    /// Returns the limits that the plan exceeds, or may exceed. A plan that takes away exceeds none, and neither does one with the
-    /// approval `budget`.
+    /// Returns the limits that the plan exceeds, or may exceed, without the approval `budget`.
     pub fn over_budget(&self) -> Vec<Excess> {
+        if self.may_exceed_budget() { Vec::new() } else { self.exceeded_limits() }
+    }
+
+    /// Returns true if the plan has the approval `budget`.
+    pub fn may_exceed_budget(&self) -> bool {
+        self.approved.iter().any(|approval| approval.verb == ApprovalVerb::Budget)
+    }
+
+    /// Returns the limits that the plan exceeds, or may exceed, with or without approval. A plan that takes away exceeds none.
+    pub fn exceeded_limits(&self) -> Vec<Excess> {
         let takes_away = self.mode == Mode::Destroy || self.stop_state.is_stop();
-        let allowed = self.approved.iter().any(|approval| approval.verb == ApprovalVerb::Budget);
-        let Some(bill) = self.bill().filter(|_| !takes_away && !allowed) else { return Vec::new() };
+        let Some(bill) = self.bill().filter(|_| !takes_away) else { return Vec::new() };
         let limits = [
             (Limit::MaxPerHour, self.budget.max_per_hour, bill.most(), 1.0),
             (Limit::IdlePerDay, self.budget.idle_per_day, bill.idle(), 24.0),

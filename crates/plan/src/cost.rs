@@ -16,7 +16,7 @@ use kinds::json::is_terminating;
 use kinds::scale::ReplicaOwner;
 use model::address::Address;
 use model::catalog;
-use model::prices::{Prices, Sum};
+use model::prices::{Origin, Prices, Sum};
 use model::resource::{CapacityOption, CapacityOptions, Identity, Resource, Target};
 
 /// The cost of a stack in US dollars per hour, at the list prices of its region: clusters and nodes with their boot disks.
@@ -68,6 +68,11 @@ impl AddAssign<&Self> for SectionCost {
 }
 
 impl Bill {
+    /// Returns the origin of the prices.
+    pub fn origin(&self) -> Origin {
+        self.prices.as_ref().map_or(Origin::List, |prices| prices.origin())
+    }
+
     /// The cost now; `None` if the live state was not read.
     pub fn before(&self) -> Option<Sum> {
         self.is_live_known.then(|| self.sum(|section| &section.before))

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::report::cost::dollars;
-use apply::{Outcome, Summary};
+use crate::report::cost::{dollars, prices_from};
+use crate::report::still_running::StillRunning;
+use apply::Summary;
 use kinds::cost::Billed;
-use model::address::Address;
-use model::prices::{Prices, Sum};
+use model::prices::{Origin, Prices, Sum};
 use model::resource::{External, Identity, Target};
-use plan::{Action, Bill, Change, Mode, Plan, Reason, SectionCost};
+use plan::{Bill, Mode, Plan, SectionCost};
 
 /// `Cost: $8.31/h as planned, $199 a day; $0.25/h idle, $15.69/h at maximum (…)`. Unknown prices are named, and never left out of a
 /// sum in silence.
@@ -31,7 +31,7 @@ pub(super) fn plan_cost(plan: &Plan) -> Option<String> {
         true => "with boot disks",
         false => "with GKE's fee and boot disks",
     };
-    let list = list_of(&bill.region, &bill.date, bill.prices.is_none());
+    let list = list_of(&bill.region, &bill.date, &bill.origin());
     let spot = if bill.has_spot() { snapshot(&bill.date) } else { String::new() };
     let known = format!("Cost: {sum}{limits}{whole} ({list}, {with}, without traffic{spot})");
     let mut unknown = bill.unknown();
@@ -62,19 +62,9 @@ pub fn asked(plan: &Plan) -> Option<String> {
 /// The line below an apply that did not do everything: what is there, or may be, and what it costs. A pool whose Pods did not
 /// start has fewer nodes, hence "up to".
 pub(super) fn runs_on(plan: &Plan, summary: &Summary, program: &str) -> Option<String> {
-    let left: Vec<Left<'_>> = plan
-        .bill()?
-        .sections
-        .iter()
-        .map(|(address, cost)| Left::of(address, cost, &outcomes_of(address, plan, summary)))
-        .filter(|left| !left.sum.is_zero())
-        .collect();
-    if left.is_empty() {
-        return None;
-    }
-    let names: Vec<&str> = left.iter().map(|left| left.address.as_str()).collect();
-    let sum: Sum = left.iter().map(|left| &left.sum).sum();
-    let runs = if left.iter().all(|left| left.is_certain) { "Still running" } else { "May still run" };
+    let StillRunning { sections, sum, is_certain } = StillRunning::after(plan, summary)?;
+    let names: Vec<&str> = sections.iter().map(|address| address.as_str()).collect();
+    let runs = if is_certain { "Still running" } else { "May still run" };
     let costs = match sum.is_known() {
         true => format!("for up to {}", amount(&sum)),
         false => format!("{} for what has a price", amount(&sum)),
@@ -82,92 +72,6 @@ pub(super) fn runs_on(plan: &Plan, summary: &Summary, program: &str) -> Option<S
     let names = names.join(", ");
     let line = format!("{runs}: {names}, {costs}, {} a day; `{program} destroy` ends it", a_day(&sum));
     Some(with_unknown(line, &sum.unknown))
-}
-
-/// A change of a section's cluster or pool, and how it ended.
-type Ended<'s> = (&'s Change, Option<&'s Outcome>);
-
-/// Returns the changes of a section's cluster or pool with their outcomes; none if the plan changes neither. A pool that gets another
-/// name has two. The request for a cluster has its first pool.
-fn outcomes_of<'s>(address: &Address, plan: &'s Plan, summary: &'s Summary) -> Vec<Ended<'s>> {
-    let is_cluster = |change: &Change| matches!(change.identity, Identity::Cluster(_));
-    let is_billed =
-        |change: &Change| is_cluster(change) || matches!(change.identity, Identity::NodePool { .. });
-    let cluster = plan.changes.iter().position(is_cluster);
-    let outcome = |at: usize, change: &Change| {
-        let with_cluster = change.reasons.contains(&Reason::CreatedWithCluster);
-        let at = if with_cluster { cluster? } else { at };
-        summary.outcomes.iter().find(|(place, ..)| *place == at).map(|(_, outcome, _)| outcome)
-    };
-    let all = plan.changes.iter().enumerate();
-    let own = all.filter(|(_, change)| change.address == *address && is_billed(change));
-    own.map(|(at, change)| (change, outcome(at, change))).collect()
-}
-
-/// A section of which something is there after an apply, or may be.
-struct Left<'c> {
-    address: &'c Address,
-    sum: Sum,
-    /// False if nobody knows that all of it is there.
-    is_certain: bool,
-}
-
-impl<'c> Left<'c> {
-    fn of(address: &'c Address, cost: &SectionCost, ended: &[Ended<'_>]) -> Self {
-        let sum = match ended {
-            [] => cost.after.clone(),
-            [(_, outcome)] => left_of(cost, *outcome),
-            several => left_of_both(cost, several),
-        };
-        Self { address, sum, is_certain: ended.iter().all(is_certain) }
-    }
-}
-
-/// Returns false for what may not be there: a creation that was refused or got no answer, and a deletion that got none.
-fn is_certain((change, outcome): &Ended<'_>) -> bool {
-    match outcome {
-        Some(Outcome::Failed { .. } | Outcome::Queued { .. }) => !change.action.creates(),
-        Some(Outcome::InDoubt { .. }) => !change.action.creates() && change.action != Action::Delete,
-        None
-        | Some(
-            Outcome::Done
-            | Outcome::TimedOut { .. }
-            | Outcome::NotStarted
-            | Outcome::Skipped { .. }
-            | Outcome::Waits { .. },
-        ) => true,
-    }
-}
-
-/// Returns true if a change was done, or there was none.
-fn is_done(outcome: Option<&Outcome>) -> bool {
-    outcome.is_none_or(|outcome| *outcome == Outcome::Done)
-}
-
-/// Returns true if a change has not begun, so that all is as before.
-fn has_not_begun(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::NotStarted | Outcome::Skipped { .. } | Outcome::Waits { .. })
-}
-
-/// Returns the cost of a section after its change has ended, or has not begun.
-fn left_of(cost: &SectionCost, outcome: Option<&Outcome>) -> Sum {
-    let may_be_as_before = cost.after.is_zero() || cost.before.usd > cost.after.usd;
-    match !is_done(outcome) && (may_be_as_before || outcome.is_some_and(has_not_begun)) {
-        true => cost.before.clone(),
-        false => cost.after.clone(),
-    }
-}
-
-/// Returns the cost of a section whose pool gets another name: of the old one unless it is gone, and of the new one once it has begun.
-fn left_of_both(cost: &SectionCost, ended: &[Ended<'_>]) -> Sum {
-    let is_old = |(change, _): &&Ended<'_>| matches!(change.action, Action::Delete | Action::Forget);
-    let old = ended.iter().filter(is_old).any(|(_, outcome)| !is_done(*outcome));
-    let new = ended.iter().filter(|one| !is_old(one)).any(|(_, outcome)| !outcome.is_some_and(has_not_begun));
-    [(old, &cost.before), (new, &cost.after)]
-        .into_iter()
-        .filter(|(is_left, _)| *is_left)
-        .map(|(_, sum)| sum)
-        .sum()
 }
 
 /// `$8.31/h`, `at least $8.31/h`.
@@ -192,11 +96,12 @@ fn with_unknown(known: String, unknown: &BTreeSet<String>) -> String {
     if names.is_empty() { known } else { format!("{known}; price unknown: {}", names.join(", ")) }
 }
 
-/// `list prices of us-central1, 2026-07-30`.
-fn list_of(region: &str, date: &str, is_list: bool) -> String {
-    match is_list {
-        true => format!("list prices of {region}, {date}"),
-        false => format!("prices of the given file for {region}, {date}"),
+/// `list prices of us-central1, 2026-07-30`, `prices of us-central1, 2026-11-30 (Cloud Billing)`.
+fn list_of(region: &str, date: &str, origin: &Origin) -> String {
+    match origin {
+        Origin::List => format!("list prices of {region}, {date}"),
+        Origin::File => format!("prices of the given file for {region}, {date}"),
+        Origin::Source(source) => format!("prices of {region}, {date} ({source})"),
     }
 }
 
@@ -212,8 +117,8 @@ pub struct RunningCost {
     pub region: String,
     /// The day of the prices.
     pub date: String,
-    /// True for the prices of the program.
-    pub is_list: bool,
+    /// The origin of the prices.
+    pub origin: Origin,
 }
 
 impl RunningCost {
@@ -225,17 +130,17 @@ impl RunningCost {
             sum: each.iter().sum(),
             region: region.to_owned(),
             date: prices.date().to_owned(),
-            is_list: prices.is_list(),
+            origin: prices.origin(),
         }
     }
 
     /// `Running cost: $8.31/h, $199 a day (…)`; nothing where nothing is billed.
     pub fn shown(&self) -> Option<String> {
-        let Self { sum, region, date, is_list } = self;
+        let Self { sum, region, date, origin } = self;
         if sum.is_zero() {
             return None;
         }
-        let list = list_of(region, date, *is_list);
+        let list = list_of(region, date, origin);
         let spot = if sum.spot { snapshot(date) } else { String::new() };
         let known = format!(
             "Running cost: {}, {} a day ({list}, with boot disks, without traffic{spot})",
@@ -247,12 +152,12 @@ impl RunningCost {
 
     /// `{ "usd_per_hour": 8.31, "unpriced": [] }`; null where nothing is billed.
     pub fn json(&self) -> Value {
-        let Self { sum, region, date, is_list: _ } = self;
+        let Self { sum, region, date, origin } = self;
         match sum.is_zero() {
             true => Value::Null,
             false => json!({
                 "usd_per_hour": dollars(sum.usd), "unpriced": sum.unknown, "region": region,
-                "prices_of": date, "spot_snapshot": sum.spot.then_some(date),
+                "prices_of": date, "prices_from": prices_from(origin), "spot_snapshot": sum.spot.then_some(date),
             }),
         }
     }

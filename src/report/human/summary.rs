@@ -26,9 +26,7 @@ pub fn render(plan: &Plan, summary: &Summary, program: &str, width: usize) -> St
         text.push_str(&problem.text(width));
     }
     text.push_str(&not_done(&by_kind, width));
-    if !by_kind.all_done()
-        && let Some(line) = cost::runs_on(plan, summary, program)
-    {
+    if let Some(line) = cost::runs_on(plan, summary, program) {
         text.push_str(&format!("\n{}", wrap("", &line, width)));
     }
     text.push_str(&next(plan, summary, &by_kind, program));

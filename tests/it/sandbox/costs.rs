@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use sandbox::{Options, Scale};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::golden::root;
 use crate::sandbox_server::{CommandOutput, RunningCommand, SandboxServer, User};
@@ -97,6 +97,29 @@ fn a_budget_is_refused_and_allowed_once() {
     assert_refused(user.run(&["plan", "--budget", "5.5/h"]), &served, "$5.50/h");
     assert_refused(user.run(&["plan", "--budget", "20/h", "--budget", "8/day"]), &served, "`idle_per_day`");
     user.run(&["plan", "--budget", "20/h"]).expect(0);
+    let budget = |words: &[&str]| {
+        let said = user.run(&[&["plan", "--json"], words].concat());
+        let mut last = said.out.lines().rev().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        last.find(|line| line["type"] == "change_summary").unwrap()["cost"]["budget"].clone()
+    };
+    let over = budget(&["--budget", "8/day"]);
+    let limits =
+        over["exceeded"].as_array().unwrap().iter().map(|exceeded| exceeded["limit"].as_str().unwrap());
+    assert_eq!(limits.collect::<Vec<_>>(), ["max_per_hour", "idle_per_day"], "{over}");
+    assert_eq!(
+        (&over["max_per_hour"], &over["idle_per_day"], &over["approved"]),
+        (&json!(5.0), &json!(8.0), &json!(false))
+    );
+    assert!(
+        over["exceeded"][0]["cost"].as_f64() > Some(5.0) && over["exceeded"][0]["allowed"] == 5.0,
+        "{over}"
+    );
+    assert_eq!(
+        budget(&["--budget", "20/h"]),
+        json!({ "max_per_hour": 20.0, "exceeded": [], "approved": false })
+    );
+    let allowed = budget(&["--allow", "budget"]);
+    assert_eq!((&allowed["approved"], allowed["exceeded"].as_array().map(Vec::len)), (&json!(true), Some(1)));
     let without_prices = User::empty();
     without_prices.write("[stack]\nname = \"s\"\n\n[kubernetes]\ncontext = \"lab\"\n\n[namespace.a]\n");
     let said = without_prices.run(&["plan", "--offline", "--budget", "20/h"]).expect(1);
