@@ -1,12 +1,14 @@
 //! Diagnostics of failed reads: the cause in one line, the place in the stack file that the read comes from, and the command that
 //! fixes the problem. Pure: an error in, a diagnostic out.
 
-use crate::cli::rights::{grant, role};
+use crate::cli::rights::{grant, grant_on_account, role};
 use apply::failure::denial_code;
 use live::denial::DenialCause;
+use live::prices::CONTRACT_PERMISSION;
 use live::{ApiError, CREDENTIALS_REMEDY, ErrorClass, SOMETHING_ELSE};
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
+use model::prices::cloud_billing::BillingAccount;
 use model::resource::Target;
 use model::source::Sources;
 
@@ -42,6 +44,22 @@ pub fn diagnose(error: &ApiError, target: &Target, sources: &Sources, detail: Me
     };
     let there = sources.stands(&place);
     Diagnostic::error(code, message).at(sources.span(&place).filter(|_| there), "for this").help(help)
+}
+
+/// Returns the diagnostic of a refusal that is about a billing account; `None` for every other failure.
+pub fn no_account(error: &ApiError, account: &BillingAccount) -> Option<Diagnostic> {
+    let is_about_it = error.request.contains(BillingAccount::PREFIX)
+        && DenialCause::from_error(error.body.as_ref(), &error.message).is_none();
+    let what = match error.class {
+        _ if !is_about_it => return None,
+        ErrorClass::Denied => format!("permission {CONTRACT_PERMISSION} is missing on {account}"),
+        ErrorClass::NotFound => {
+            format!("{account} does not exist, or these credentials have no access to it")
+        }
+        _ => return None,
+    };
+    let help = format!("an administrator of the account grants it: {}", grant_on_account(account));
+    Some(Diagnostic::error(Code::Denied, what).help(help))
 }
 
 /// Returns code, message and help for an error of the agent on a host.

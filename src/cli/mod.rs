@@ -22,7 +22,7 @@ pub mod helm;
 mod lock_holder;
 pub mod plan_file;
 mod preflight;
-mod price_file;
+mod prices;
 mod readiness;
 mod rights;
 mod sandbox_folder;
@@ -88,9 +88,19 @@ struct Global {
     /// The `helm` that renders charts [env: DASK_INFRA_HELM; default: the one on the PATH]
     #[arg(long, value_name = "PATH", global = true, hide_short_help = true)]
     helm: Option<PathBuf>,
-    /// Count costs with the prices of this file instead of the built-in list prices
-    #[arg(long, value_name = "FILE", global = true, hide_short_help = true)]
-    prices: Option<PathBuf>,
+    /// Count costs with the prices of a file, of Google (`live`) or of your contract (`billingAccounts/ID`)
+    ///
+    /// Without it, costs are counted with the built-in list prices. `live` and `billingAccounts/ID` read the Cloud Billing API, and
+    /// keep the prices for a week.
+    #[arg(
+        long,
+        value_name = "FILE|live|billingAccounts/ID",
+        value_parser = prices::PriceSource::parse,
+        value_hint = clap::ValueHint::FilePath,
+        global = true,
+        hide_short_help = true
+    )]
+    prices: Option<prices::PriceSource>,
     /// Let the stack read files outside its repository and run the programs in its kubeconfig [env:
     /// DASK_INFRA_TRUST_STACK=1]
     #[arg(long, global = true, hide_short_help = true)]
@@ -192,7 +202,7 @@ const START: &str = "Start here, without a cloud:\n  \
 
 fn after_help() -> String {
     format!(
-        "{START}\n\nWhat it writes: `init` and `import` a stack file, `plan --out` a plan file, `apply` and `destroy` live resources, `--sandbox` its folder. Nothing else.\n\nExit codes:\n{}",
+        "{START}\n\nWhat it writes: `init` and `import` a stack file, `plan --out` a plan file, `apply` and `destroy` live resources, `--sandbox` its folder, `--prices live` and `--prices billingAccounts/ID` the prices that they read (`~/.cache/dask-infra`). Nothing else.\n\nExit codes:\n{}",
         exit::table()
     )
 }

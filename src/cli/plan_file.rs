@@ -52,9 +52,9 @@ pub fn load(path: &Path) -> Result<Plan, Diagnostic> {
     file::read(&shown, &text)
 }
 
-/// Writes a file atomically, so that there is never an incomplete plan under the name. Only this user can read it, because it
+/// Writes a file atomically, so that there is never an incomplete plan under the name. Only this user can read it, because a plan
 /// contains every body that would be sent.
-fn write(path: &Path, text: &[u8]) -> std::io::Result<()> {
+pub(crate) fn write(path: &Path, text: &[u8]) -> std::io::Result<()> {
     let special = std::fs::metadata(path).is_ok_and(|there| !there.is_file());
     let Some(name) = path.file_name().filter(|_| !special) else { return std::fs::write(path, text) };
     let mut prefix = std::ffi::OsString::from(".");

@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use kinds::kubernetes::object::gvk;
 use kinds::kubernetes::{kueue, provisioning};
 use live::Request;
+use live::prices::CONTRACT_ROLE;
+use model::prices::cloud_billing::BillingAccount;
 use model::resource::{Api, Endpoint, External, Gvk, Identity, KindId, Lowered, Method, Resource, Target};
 
 /// One permission.
@@ -310,6 +312,12 @@ pub fn roles<'a>(permissions: impl IntoIterator<Item = &'a str> + Clone) -> Vec<
         }
     }
     kept.into_iter().map(|(role, _)| *role).collect()
+}
+
+/// Returns the command that grants the right to read the prices of a billing account.
+pub fn grant_on_account(account: &BillingAccount) -> String {
+    let id = account.id();
+    format!("gcloud billing accounts add-iam-policy-binding {id} --member user:YOU --role {CONTRACT_ROLE}")
 }
 
 /// Returns how an administrator grants a role.

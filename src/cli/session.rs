@@ -1,15 +1,15 @@
 //! A stack with its resources, its connections and its live state. The only place that knows how the crates below fit together.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
 use crate::cli::access::{self, MessageDetail};
-use crate::cli::price_file;
+use crate::cli::prices::{self, FoundPrices, PriceSource};
 use crate::cli::readiness::read_readiness;
 use crate::cli::sandbox_folder;
-use crate::cli::settings::{Access, Failure, Settings};
+use crate::cli::settings::{Access, BILLING_ENDPOINT_VARIABLE, ENDPOINT_VARIABLE, Failure, Settings};
 use live::connection::{Connection, InProcess, Options as Connect};
 use live::deletion_scope::read_scope;
 use live::gke::GkeAccess;
@@ -39,8 +39,10 @@ pub struct Session {
     lowered: Lowered,
     message_detail: MessageDetail,
     env_values: EnvValues,
-    /// The prices of `--prices`.
-    prices: Option<Prices>,
+    /// The value of `--prices`.
+    price_source: Option<PriceSource>,
+    /// The prices that it names, once they are read.
+    prices: OnceLock<FoundPrices>,
 }
 
 /// The request for a plan.
@@ -98,7 +100,13 @@ impl Session {
     /// # Errors
     /// The errors in the file and in those values.
     pub fn load_with(settings: &Settings, instead: &[(FieldPath, Value)]) -> Result<Self, Failure> {
-        let prices = settings.prices.as_deref().map(price_file::load).transpose()?;
+        let prices = match &settings.prices {
+            Some(PriceSource::File(path)) => {
+                OnceLock::from(FoundPrices { prices: prices::load(path)?, warnings: Vec::new() })
+            }
+            Some(PriceSource::CloudBilling(_)) | None => OnceLock::new(),
+        };
+        let price_source = settings.prices.clone();
         let env = |name: &str| settings.environment(name);
         let helm = |asked: &Render| crate::cli::helm::render(&settings.helm, asked);
         let options = stack::Options { env: &env, vars: &settings.vars, helm: Some(&helm) };
@@ -117,7 +125,8 @@ impl Session {
         if problems.is_empty() {
             let message_detail =
                 if settings.is_verbose() { MessageDetail::Full } else { MessageDetail::Brief };
-            Ok(Self { stack, sources, warnings, lowered, message_detail, env_values: given, prices })
+            let env_values = given;
+            Ok(Self { stack, sources, warnings, lowered, message_detail, env_values, price_source, prices })
         } else {
             Err(Failure::new(problems, sources))
         }
@@ -169,7 +178,52 @@ impl Session {
 
     /// Returns the prices that costs are counted with.
     pub fn prices(&self) -> &Prices {
-        self.prices.as_ref().unwrap_or_else(|| Prices::list())
+        self.prices.get().map_or_else(|| Prices::list(), |found| &found.prices)
+    }
+
+    /// Returns the warnings about the prices, once they are read.
+    pub fn price_warnings(&self) -> &[Diagnostic] {
+        self.prices.get().map_or(&[], |found| &found.warnings)
+    }
+
+    /// Reads the prices of the Cloud Billing API, where `--prices` asks for them and Google bills the stack. Once is enough.
+    ///
+    /// # Errors
+    /// They cannot be read, or a sandbox is asked for them.
+    pub async fn read_prices(&self, link: &Link) -> Result<(), Failure> {
+        let region = plan::cost::region(&self.lowered.target);
+        let (None, Some(PriceSource::CloudBilling(asked)), Some(region)) =
+            (self.prices.get(), &self.price_source, region)
+        else {
+            return Ok(());
+        };
+        let Some(api) = &link.billing else { return Err(no_prices_in_sandbox(&self.lowered.target).into()) };
+        let explain = |error: &ApiError| {
+            let diagnose =
+                || access::diagnose(error, &self.lowered.target, &self.sources, self.message_detail);
+            asked
+                .account
+                .as_ref()
+                .and_then(|account| access::no_account(error, account))
+                .unwrap_or_else(diagnose)
+        };
+        let found = asked.read(region, &**api, explain).await?;
+        self.prices.get_or_init(|| found);
+        Ok(())
+    }
+
+    /// Takes the prices that are kept on this machine, where [`read_prices`](Self::read_prices) would read them.
+    ///
+    /// # Errors
+    /// There are none.
+    pub fn take_kept_prices(&self) -> Result<(), Failure> {
+        let region = plan::cost::region(&self.lowered.target);
+        let (Some(PriceSource::CloudBilling(asked)), Some(region)) = (&self.price_source, region) else {
+            return Ok(());
+        };
+        let found = asked.kept(region)?;
+        self.prices.get_or_init(|| found);
+        Ok(())
     }
 
     /// Returns the source locations of the stack's fields.
@@ -198,6 +252,7 @@ impl Session {
     /// # Errors
     /// The stack cannot be planned; the diagnostics say why.
     pub async fn plan(&self, link: &Link, request: &PlanRequest<'_>) -> Result<Plan, Failure> {
+        self.read_prices(link).await?;
         let mut read = self.read(link, request.parallelism).await;
         plan::drop_unused_managed_fields(&mut read.world, request.mode, &self.lowered.external);
         let read_failure = |failure| self.read_failure(failure, read.error.as_ref());
@@ -225,6 +280,7 @@ impl Session {
         scale: &ScaleRequest<'_>,
         parallelism: usize,
     ) -> Result<Plan, Failure> {
+        self.read_prices(link).await?;
         let selection = Selection { targets: vec![scale.address.to_string()], excludes: Vec::new() };
         let request = PlanRequest { selection, parallelism, ..PlanRequest::new(Mode::Apply) };
         let read = self.read(link, parallelism).await;
@@ -488,6 +544,8 @@ fn addresses_of(resources: &[Resource], typed: &str) -> Result<Vec<Address>, Dia
 /// A connection to a stack's target. A sandbox in this process lives as long as this value.
 pub struct Link {
     connection: Arc<Connection>,
+    /// The Cloud Billing API; `None` for a sandbox, which has no prices.
+    billing: Option<Arc<Connection>>,
     sandbox: Option<tokio::task::JoinHandle<Result<(), SandboxError>>>,
 }
 
@@ -522,13 +580,13 @@ impl Link {
 
     /// Closes the link, and returns the error that stopped the sandbox of this process, if there is one.
     pub async fn close(self) -> Result<(), Failure> {
-        let Self { connection, sandbox } = self;
+        let Self { connection, billing, sandbox } = self;
         let Some(task) = sandbox else { return Ok(()) };
         if !task.is_finished() {
             task.abort();
         }
         // The folder stays locked until the last user of the sandbox is gone, and this process may open it again.
-        drop(connection);
+        drop((connection, billing));
         match task.await {
             Ok(ended) => Ok(ended?),
             Err(error) if error.is_cancelled() => Ok(()),
@@ -551,7 +609,8 @@ impl Link {
         match &settings.access {
             Access::Google => {}
             Access::Endpoint(url) => {
-                link.gke = loopback(url)?.with_token(sandbox_folder::token_from_env().as_deref());
+                let gke = loopback(url, ENDPOINT_VARIABLE)?;
+                link.gke = gke.with_token(sandbox_folder::token_from_env().as_deref());
             }
             Access::Sandbox(_) if target.is_on_hosts() => return Err(needs_no_sandbox().into()),
             Access::Sandbox(_) if kubernetes.is_some() => return Err(no_sandbox().into()),
@@ -568,7 +627,15 @@ impl Link {
             gone_hosts: target.gone.clone(),
             in_process_kubernetes: in_process,
         };
-        Ok(Self { connection: Arc::new(Connection::new(options)), sandbox: task })
+        let connection = Arc::new(Connection::new(options));
+        let billing = match (&settings.billing_endpoint, &settings.access) {
+            (Some(url), _) => {
+                Some(Arc::new(Connection::new(Connect::only_gke(loopback(url, BILLING_ENDPOINT_VARIABLE)?))))
+            }
+            (None, Access::Google) => Some(Arc::clone(&connection)),
+            (None, Access::Endpoint(_) | Access::Sandbox(_)) => None,
+        };
+        Ok(Self { connection, billing, sandbox: task })
     }
 }
 
@@ -597,12 +664,25 @@ fn check_trusted(settings: &Settings, kubeconfig: &KubeconfigAccess) -> Result<(
     ))
 }
 
-fn loopback(url: &str) -> Result<GkeAccess, Diagnostic> {
+/// Returns the access to an endpoint that a variable names.
+fn loopback(url: &str, variable: &str) -> Result<GkeAccess, Diagnostic> {
     GkeAccess::loopback(url).map_err(|why| {
-        let help = "DASK_INFRA_GKE_ENDPOINT sets it: unset it to use Google's; `dask-infra sandbox env` prints \
-             it for a served sandbox";
+        let sandbox = match variable {
+            ENDPOINT_VARIABLE => "; `dask-infra sandbox env` prints it for a served sandbox",
+            _ => "",
+        };
+        let help = format!("{variable} sets it: unset it to use Google's{sandbox}");
         Diagnostic::error(Code::Usage, why).help(help)
     })
+}
+
+fn no_prices_in_sandbox(target: &Target) -> Diagnostic {
+    let what = format!(
+        "{target} is a sandbox, which has no prices: `--prices live` and `--prices billingAccounts/ID` ask Google"
+    );
+    Diagnostic::error(Code::PricesUnread, what).help(
+        "leave `--prices` out to count with the built-in list, or give a file of prices: `--prices FILE`",
+    )
 }
 
 fn no_sandbox() -> Diagnostic {
@@ -634,7 +714,7 @@ fn open_sandbox(dir: &Path) -> Result<ApiAccess, Failure> {
         Ok(sandbox) => sandbox,
         Err(error @ SandboxError::InUse { .. }) => {
             let Some(url) = sandbox_folder::served_url(dir) else { return Err(error.into()) };
-            let gke = loopback(&url)?.with_token(sandbox_folder::token_in(dir).as_deref());
+            let gke = loopback(&url, ENDPOINT_VARIABLE)?.with_token(sandbox_folder::token_in(dir).as_deref());
             return Ok(ApiAccess { gke, in_process: None, task: None });
         }
         Err(error) => return Err(error.into()),

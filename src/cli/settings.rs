@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
+use crate::cli::prices::PriceSource;
 use crate::cli::{Exit, Global};
 use crate::report::human::Detail;
 pub use crate::report::quoted;
@@ -26,6 +27,8 @@ pub const SANDBOX_DIR: &str = ".dask-infra/sandbox";
 const SANDBOX_VARIABLE: &str = "DASK_INFRA_SANDBOX";
 /// The environment variable with the URL of a served sandbox: `http://127.0.0.1:PORT`.
 pub const ENDPOINT_VARIABLE: &str = "DASK_INFRA_GKE_ENDPOINT";
+/// The environment variable with the URL of a stand-in for the Cloud Billing API: `http://127.0.0.1:PORT`.
+pub const BILLING_ENDPOINT_VARIABLE: &str = "DASK_INFRA_BILLING_ENDPOINT";
 /// The environment variable that equals `--helm PATH`.
 const HELM_VARIABLE: &str = "DASK_INFRA_HELM";
 /// The environment variable that equals `--trust-stack` if it is `1`.
@@ -95,8 +98,10 @@ pub struct Settings {
     pub access: Access,
     /// The program that renders charts.
     pub helm: PathBuf,
-    /// The file of prices, in place of the built-in list.
-    pub prices: Option<PathBuf>,
+    /// The source of prices, in place of the built-in list.
+    pub prices: Option<PriceSource>,
+    /// The URL that answers for the Cloud Billing API.
+    pub billing_endpoint: Option<String>,
     /// Permission of the stack to read files outside its repository and to run programs.
     pub trust: Trust,
     detail: Detail,
@@ -120,6 +125,8 @@ impl Settings {
         let trusted = trust_stack || variable(TRUST_VARIABLE).is_some_and(|value| value == "1");
         let trust = if trusted { Trust::Everything } else { Trust::Repository };
         let endpoint = variable(ENDPOINT_VARIABLE).map(|url| url.to_string_lossy().into_owned());
+        let billing_endpoint =
+            variable(BILLING_ENDPOINT_VARIABLE).map(|url| url.to_string_lossy().into_owned());
         let access = match (sandbox, endpoint) {
             (Some(dir), _) => Access::Sandbox(dir),
             (None, Some(url)) => Access::Endpoint(url),
@@ -138,7 +145,20 @@ impl Settings {
         let masks = Masks::default();
         masks.add(&secrets);
         let (vars, helm) = (vars.into_iter().collect(), helm.unwrap_or_else(|| PathBuf::from("helm")));
-        Self { stack, vars, access, helm, prices, trust, detail, colour, program, options, masks }
+        Self {
+            stack,
+            vars,
+            access,
+            helm,
+            prices,
+            billing_endpoint,
+            trust,
+            detail,
+            colour,
+            program,
+            options,
+            masks,
+        }
     }
 
     /// Returns an environment variable as stacks see it. With a sandbox, the project has a default.
@@ -358,7 +378,7 @@ fn options(global: &Global) -> Vec<String> {
     });
     let helm = global.helm.iter().map(|helm| format!("--helm {}", quoted(&helm.display().to_string())));
     let trust = global.trust_stack.then(|| "--trust-stack".to_owned());
-    let prices = global.prices.iter().map(|file| format!("--prices {}", quoted(&file.display().to_string())));
+    let prices = global.prices.iter().map(PriceSource::option);
     sandbox.chain(vars).chain(helm).chain(prices).chain(trust).collect()
 }
 

@@ -217,6 +217,12 @@ impl User {
         self
     }
 
+    /// Sets an environment variable.
+    pub fn set(mut self, name: &'static str, value: PathBuf) -> Self {
+        self.environment.push((name, value));
+        self
+    }
+
     /// The folder.
     pub fn path(&self) -> &Path {
         self.folder.path()
@@ -250,6 +256,7 @@ impl User {
         for name in [
             "DASK_INFRA_SANDBOX",
             "DASK_INFRA_GKE_ENDPOINT",
+            "DASK_INFRA_BILLING_ENDPOINT",
             "DASK_INFRA_HELM",
             "DASK_INFRA_SANDBOX_TOKEN_FILE",
             "DASK_INFRA_TRUST_STACK",

@@ -80,6 +80,7 @@ fn adopt_section(
     block_on(async {
         let link = asked.connect(settings)?;
         let mut plan = asked.plan(&link, &request).await?;
+        reporter.diagnostics(asked.price_warnings(), asked.sources());
         let world = asked.world(&link, args.change_options.parallelism).await?;
         let agreed = AcceptedChanges { field_changes: args.with_changes, approvals: &args.allow };
         let against = rules::adoption_errors(&plan, &section, &world, agreed, asked.sources());

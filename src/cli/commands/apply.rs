@@ -248,6 +248,7 @@ pub(crate) async fn apply_linked(
     reporter: &mut dyn Reporter,
 ) -> Result<Exit, Failure> {
     let mut plan = session.plan(&link, &options.plan_request(mode)).await?;
+    reporter.diagnostics(session.price_warnings(), session.sources());
     let context = (Some(session.env_values()), session.sources());
     let refused = dry_run(&*link.api(), &mut plan, context, options.dry_run(), options.parallelism).await;
     reporter.plan(&plan, &View { sources: Some(session.sources()), next: Next::Nothing });

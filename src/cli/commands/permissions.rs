@@ -9,6 +9,8 @@ use crate::cli::rights::{self, Need, Needs};
 use crate::cli::session::Session;
 use crate::cli::settings::{Format, Settings};
 use kinds::dask::stack_expiry;
+use live::prices::{CONTRACT_PERMISSION, CONTRACT_ROLE};
+use model::prices::cloud_billing::BillingAccount;
 use model::resource::Lowered;
 
 /// Shown below the options.
@@ -53,10 +55,21 @@ pub fn permissions(settings: &Settings, args: &Args) -> Exit {
         }
         let needs = Needs::of_stack(lowered);
         let project = lowered.target.gke.as_ref().map(|name| name.project.as_str());
+        let account = project.and_then(|_| settings.prices.as_ref()?.account());
         Ok(match (args.format, project) {
-            (Written::Text, Some(project)) => of_project(&needs, project) + &of_expiry(lowered, project),
+            (Written::Text, Some(project)) => {
+                of_project(&needs, project) + &of_expiry(lowered, project) + &of_prices(account)
+            }
             (Written::Text, None) => of_cluster(&needs),
-            (Written::Json, project) => format!("{:#}\n", as_json(&needs, lowered, project)),
+            (Written::Json, project) => {
+                let mut all = as_json(&needs, lowered, project);
+                if let Some(account) = account {
+                    all["prices"] = json!({
+                        "account": account.to_string(), "permissions": [CONTRACT_PERMISSION], "roles": [CONTRACT_ROLE],
+                    });
+                }
+                format!("{all:#}\n")
+            }
         })
     })
 }
@@ -102,6 +115,17 @@ fn of_expiry(lowered: &Lowered, project: &str) -> String {
         format!("\n{section} needs\n  {}\n", commands.join("\n  "))
     };
     grants(lowered, project).iter().map(needs).collect()
+}
+
+/// The right that the prices of a contract need. List prices need none.
+fn of_prices(account: Option<&BillingAccount>) -> String {
+    let needs = |account| {
+        format!(
+            "\n--prices needs {CONTRACT_PERMISSION} on {account}\n  {}\n",
+            rights::grant_on_account(account)
+        )
+    };
+    account.map(needs).unwrap_or_default()
 }
 
 fn of_cluster(needs: &Needs) -> String {

@@ -188,10 +188,12 @@ pub fn plan(settings: &Settings, args: &Args) -> Exit {
         let mode = if args.destroy { Mode::Destroy } else { Mode::Apply };
         let request = args.options.plan_request(mode);
         let (plan, findings) = if args.offline {
+            session.take_kept_prices()?;
             (session.plan_offline(&request)?, Vec::new())
         } else {
             block_on(plan_live(settings, &session, &request, &args.options))?
         };
+        reporter.diagnostics(session.price_warnings(), session.sources());
         if let Some(path) = &args.out {
             plan_file::save(path, &plan)?;
         }

@@ -113,6 +113,7 @@ fn scale_thing(
     block_on(async {
         let link = asked.connect(settings)?;
         let plan = asked.scale(&link, &wish, args.change_options.parallelism).await?;
+        reporter.diagnostics(asked.price_warnings(), asked.sources());
         reporter.plan(&plan, &View { sources: Some(asked.sources()), next: Next::Nothing });
         if plan.is_empty() {
             keep(written)?;

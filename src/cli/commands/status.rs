@@ -75,6 +75,8 @@ pub fn status(settings: &Settings, args: &Args) -> Exit {
         };
         block_on(async {
             let link = session.connect(settings)?;
+            session.read_prices(&link).await?;
+            reporter.diagnostics(session.price_warnings(), session.sources());
             if args.follow {
                 return follow(settings, args, (&session, link), &found).await;
             }

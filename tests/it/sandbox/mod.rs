@@ -24,6 +24,7 @@ pub mod hostile_input;
 mod injected_faults;
 mod interrupted_apply;
 mod kills;
+mod live_prices;
 mod main_job;
 mod manifests;
 mod multi_day_waits;

@@ -1141,6 +1141,14 @@ codes! {
      create the Secret as soon as the namespace exists; apply waits for it."
     => "kubectl -n default create secret generic jupyter --from-literal=password=\"$(cat password)\""
 
+    PricesUnread "DI0391" "prices cannot be read"
+    "`--prices live` and `--prices billingAccounts/ID` read prices of Google's Cloud Billing API. The message says why that failed; nothing \
+     was planned. List prices need only a project in which the API is enabled; those of a billing account also need the permission \
+     `billing.billingAccountPrices.list` on it. Prices are kept for a week in `~/.cache/dask-infra` (`$XDG_CACHE_HOME`). It is a warning \
+     where the network failed and older prices are kept: the cost is then counted with those of the day that the message names. A \
+     sandbox has no prices, and `--offline` reads none."
+    => "gcloud services enable cloudbilling.googleapis.com\ndask-infra plan --prices live"
+
     NodesLast "DI0394" "nodes that go after a time"
     "Nodes that are requested all at once last for 7 days at most, or as long as `max_run_duration` says. Then GKE takes them away, \
      and the workers on them are lost; apply does not ask again by itself. Another number of workers, or another text of them, is \
