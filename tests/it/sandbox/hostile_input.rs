@@ -59,6 +59,8 @@ const PARSERS: &[Parser] = &[
     Parser { name: "answers, planned", seeds: answers, json: true, feed: answer },
     Parser { name: "answers, readiness", seeds: objects, json: true, feed: judge },
     Parser { name: "answers, import", seeds: objects, json: true, feed: imported },
+    Parser { name: "price file", seeds: price_files, json: false, feed: price_file },
+    Parser { name: "answers of Cloud Billing", seeds: price_pages, json: true, feed: price_page },
     Parser { name: "answers of hosts", seeds: lives, json: true, feed: live },
     Parser { name: "sandbox folder, bytes", seeds: folders, json: false, feed: folder },
     Parser { name: "sandbox folder, entries", seeds: entries, json: true, feed: entry },

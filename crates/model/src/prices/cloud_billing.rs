@@ -289,8 +289,12 @@ impl Skus {
 /// A line of a price file; without a price its cell is empty, and no price is ever 0.
 fn row(what: &str, name: &str, [on_demand, spot]: [Option<f64>; 2]) -> String {
     // Google's own prices have nine decimals: what is below comes from the floats.
-    let cell =
-        |price: Option<f64>| price.map_or(String::new(), |price| ((price * 1e9).round() / 1e9).to_string());
+    let cell = |price: Option<f64>| {
+        let rounded = price.map(|price| (price * 1e9).round() / 1e9);
+        rounded
+            .filter(|price| price.is_finite() && *price > 0.0)
+            .map_or(String::new(), |price| price.to_string())
+    };
     let (on_demand, spot) = (cell(on_demand), cell(spot));
     let slash = if spot.is_empty() { "" } else { "/" };
     format!("{what}\t{name}\t{on_demand}{slash}{spot}\n")

@@ -1,11 +1,62 @@
-//! The comparison of a wanted thing with the live one.
+//! The comparison of a wanted thing with the live one, and prices.
 
+use std::fs;
 use std::path::Path;
 
 use model::address::{FieldPath, Segment};
+use model::catalog::PriceModel;
+use model::prices::cloud_billing::Skus;
+use model::prices::{Origin, Prices};
 use model::resource::Effect;
 use plan::observe::diff;
 use serde_json::{Value, json};
+
+use super::check_terminal_safe;
+use crate::golden::root;
+
+/// A price list that names its source.
+pub fn price_files() -> Vec<Vec<u8>> {
+    let head = "date\t2026-11-30\nsource\tmine\nwhat\tname\tus-central1\teurope-west4\n";
+    let rows = "fee\tcluster\t0.1\nmachine\te2-standard-*\t0.03/0.01\t/0.02\ngpu\tnvidia-tesla-t4\t\t0.3\ndisk\tpd-ssd\t0.17\n";
+    vec![format!("{head}{rows}").into_bytes()]
+}
+
+pub fn price_file(bytes: &[u8], _: &Path) -> Result<(), String> {
+    match Prices::parse(&String::from_utf8_lossy(bytes)) {
+        Ok(prices) => check_prices(&prices),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Pages of the catalogue, and one of contract prices.
+pub fn price_pages() -> Vec<Vec<u8>> {
+    let page = |name: &str| fs::read(root().join("tests/data/cloud-billing").join(name)).unwrap();
+    ["compute-1.json", "compute-2.json", "kubernetes.json", "account.json"].map(page).to_vec()
+}
+
+pub fn price_page(bytes: &[u8], _: &Path) -> Result<(), String> {
+    let Ok(value) = serde_json::from_slice::<Value>(bytes) else { return Ok(()) };
+    let mut skus = Skus::new("us-central1");
+    price_pages().iter().take(3).for_each(|page| skus.add_page(&serde_json::from_slice(page).unwrap()));
+    skus.add_page(&value);
+    skus.add_contract_prices(&value);
+    let prices = skus.prices("2026-11-30", "Cloud Billing");
+    check_prices(&prices.map_err(|bad| format!("line {} of the list: {}", bad.line, bad.why))?)
+}
+
+/// That no price is below zero or endless, and that the source can be shown.
+fn check_prices(prices: &Prices) -> Result<(), String> {
+    if let Origin::Source(source) = prices.origin() {
+        check_terminal_safe(&source)?;
+    }
+    for machine in ["e2-standard-4", "a2-highgpu-1g", "g2-standard-4"] {
+        let price = prices.machine(machine, "us-central1", PriceModel::OnDemand);
+        if price.is_some_and(|price| !price.is_finite() || price < 0.0) {
+            return Err(format!("{machine} costs {price:?}"));
+        }
+    }
+    Ok(())
+}
 
 pub fn pairs() -> Vec<Vec<u8>> {
     let wanted = json!({ "metadata": { "name": "w", "labels": { "a": "b" } }, "spec": { "replicas": 1, "template": { "spec": {

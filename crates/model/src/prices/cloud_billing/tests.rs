@@ -193,6 +193,9 @@ fn a_price_that_is_not_understood_is_unknown_and_never_zero() {
         ("OnDemand", "h", json!({ "currencyCode": "USD" })),
         ("OnDemand", "h", json!({ "currencyCode": "USD", "units": "0", "nanos": 0 })),
         ("OnDemand", "h", json!({ "currencyCode": "USD", "units": "much" })),
+        ("OnDemand", "h", json!({ "currencyCode": "USD", "units": "-1" })),
+        ("OnDemand", "h", json!({ "currencyCode": "USD", "units": "1e308" })),
+        ("OnDemand", "h", json!({ "currencyCode": "USD", "units": "inf" })),
         ("OnDemand", "h", Value::Null),
     ] {
         assert_eq!(price(&one(words, group, usage, unit, &money)), None, "{usage} {unit} {money}");
