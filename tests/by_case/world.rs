@@ -67,11 +67,12 @@ pub fn settled(lowered: &Lowered) -> World {
             }
             Identity::Object(object) => {
                 let schema = kinds::kubernetes::object::object_schema(identity);
-                let mut live = body.clone();
+                let body = kinds::of(*kind).readable(body);
+                let mut live = (*body).clone();
                 live["metadata"]["uid"] = json!(format!("uid-{}", object.name));
                 live["metadata"]["managedFields"] = json!([{
                     "manager": owner.field_manager(), "operation": "Apply", "time": "2026-11-01T00:00:00Z",
-                    "fieldsV1": fields(body, schema.as_ref()),
+                    "fieldsV1": fields(&body, schema.as_ref()),
                 }]);
                 if !create_only.is_null() {
                     merge(&mut live, create_only);

@@ -145,7 +145,10 @@ impl<'a> Reader<'a> {
                 self.draft.stack.environment.insert(key.clone(), made);
                 let made = &self.draft.stack.environment[&key];
                 let lowered = environment::lower(&key, made, &self.draft.scope());
-                unsaid(&header, &lowered.body["spec"], spec, self.draft);
+                let own = lowered.iter().find(|resource| resource.address.as_str() == header);
+                if let Some(own) = own {
+                    unsaid(&header, &own.body["spec"], spec, self.draft);
+                }
             }
             Err(why) => self.cannot(object, &why),
         }
@@ -242,7 +245,10 @@ impl<'a> Reader<'a> {
                 self.draft.stack.dask_job.insert(key.clone(), made);
                 let made = &self.draft.stack.dask_job[&key];
                 let lowered = job::lower(&key, made, None, &self.draft.scope());
-                unsaid(&header, &lowered.body["spec"], spec, self.draft);
+                let own = lowered.iter().find(|resource| resource.address.as_str() == header);
+                if let Some(own) = own {
+                    unsaid(&header, &own.body["spec"], spec, self.draft);
+                }
             }
             Err(why) => self.cannot(object, &why),
         }

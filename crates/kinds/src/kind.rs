@@ -6,6 +6,7 @@
 //! [`Part`] and [`Neighbor`] are two types because a wait for a deletion reads only the parts. A LIST of everything in a
 //! namespace may never become empty, as other users work there.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
@@ -27,6 +28,8 @@ pub struct Kind {
     /// How desired and live resources are compared.
     pub compare: Compare,
     pub change_steps: fn(&ChangeContext) -> Vec<Step>,
+    /// The field of the body that the server stores and does not return. Another field has its digest.
+    pub write_only: Option<fn() -> FieldPath>,
     /// Finds a defect of a live resource that no field shows. A resource that would be kept is then updated.
     pub find_defect: fn(&ChangeContext) -> Option<Defect>,
     /// Returns the workers to delete by name when a group shrinks, with their live objects.
@@ -81,6 +84,7 @@ impl Kind {
         rank: 0,
         compare: Compare::Action,
         change_steps: |_| Vec::new(),
+        write_only: None,
         find_defect: |_| None,
         deleted_workers: |_| Vec::new(),
         queries: own_object_query,
@@ -105,6 +109,19 @@ impl Kind {
         shown_by_kubernetes_kind: false,
         scale_target: |_, _| None,
     };
+
+    /// Returns the fields of a body that the server returns.
+    pub fn readable<'b>(&self, body: &'b Value) -> Cow<'b, Value> {
+        let Some(path) = self.write_only.map(|path| path()) else { return Cow::Borrowed(body) };
+        let mut readable = body.clone();
+        let (parent, key) = (path.parent().unwrap_or_default(), path.last_key().unwrap_or_default());
+        let mut rest = parent.find(&readable).cloned().unwrap_or_default();
+        if let Some(fields) = rest.as_object_mut() {
+            fields.remove(key);
+            parent.put(&mut readable, rest);
+        }
+        Cow::Owned(readable)
+    }
 
     /// Returns the readiness of a resource. A readiness function that reads an undeclared query fails at once instead of waiting.
     pub fn readiness(&self, wait: &Await, found: &QueryResults) -> Readiness {

@@ -12,6 +12,7 @@ use kind::Kind;
 
 use model::resource::KindId;
 
+pub mod code;
 pub mod cost;
 pub mod dask;
 pub mod dask_config;
@@ -60,6 +61,7 @@ pub fn of(id: KindId) -> &'static Kind {
         KindId::DaskJob => &dask::job::KIND,
         KindId::Notebook => &dask::notebook::KIND,
         KindId::Environment => &hosts::environment::KIND,
+        KindId::HostFiles => &hosts::files::KIND,
         KindId::HostCluster => &hosts::cluster::KIND,
         KindId::HostGroup => &hosts::group::KIND,
         KindId::HostJob => &hosts::job::KIND,

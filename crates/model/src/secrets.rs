@@ -14,8 +14,8 @@ use serde_json::{Map, Value, json};
 pub mod env_values;
 mod names;
 
-pub use names::is_secret;
 use names::{is_auth, words};
+pub use names::{is_secret, is_secret_file};
 
 /// The placeholder of a secret.
 pub const HIDDEN: &str = "(hidden)";

@@ -85,6 +85,12 @@ pub enum Reason {
     /// It is the PodTemplate of a request that is kept.
     #[serde(rename = "named_by_request")]
     TemplateOfKeptRequest,
+    /// It has files that something which stays was started with.
+    FilesInUse {
+        by: String,
+    },
+    /// It has files that nothing uses after this plan.
+    UnusedFiles,
     /// It is the pod of a check that was interrupted.
     LeftByEarlierRun,
     /// It belongs to the Dask operator, which a foreign Dask object still needs.
@@ -178,7 +184,7 @@ impl Reason {
 
     /// Returns true if the deletion follows from another change that is approved already.
     pub fn needs_no_own_approval(&self) -> bool {
-        matches!(self, Self::FormerWorkersRequest)
+        matches!(self, Self::FormerWorkersRequest | Self::UnusedFiles)
     }
 }
 
@@ -244,6 +250,8 @@ impl fmt::Display for Reason {
             }
             Self::FormerWorkersRequest => f.write_str("of the workers before"),
             Self::TemplateOfKeptRequest => f.write_str("a request that stays was made with it"),
+            Self::FilesInUse { by } => write!(f, "{by} was started with these files"),
+            Self::UnusedFiles => f.write_str("nothing uses these files any more"),
             Self::LeftByEarlierRun => f.write_str("left by an earlier run"),
             Self::OperatorNeeded { by } => {
                 write!(f, "{by}, which is not in this stack, needs it: not deleted")

@@ -1,8 +1,10 @@
 //! Access to the disk, which is only in this file of the crate: the stack file and the files that it may name, which are those of
 //! its repository. A stack is untrusted input: it must not be able to print other files of the machine that reads it.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use model::diag::{Code, Diagnostic};
@@ -37,8 +39,35 @@ pub enum Unread {
     Special,
     /// It is larger than [`LARGEST`].
     Large,
+    /// A link to a folder above it.
+    Cycle,
+    /// Its name is not UTF-8 text.
+    Name,
     /// An IO error.
     Io(io::Error),
+}
+
+/// A file that is copied, with the path below the folder that the stack names.
+pub(super) struct Copied {
+    /// Empty for a file that the stack names itself. The names are separated by `/`.
+    pub path: String,
+    pub executable: bool,
+    pub bytes: Vec<u8>,
+}
+
+/// Files that are copied, and those that cannot be.
+#[derive(Default)]
+pub(super) struct Copies {
+    pub files: Vec<Copied>,
+    pub unread: Vec<(PathBuf, Unread)>,
+    /// Bytes so far.
+    size: u64,
+}
+
+/// Names in folders that are not copied.
+fn is_left_out(name: &OsStr) -> bool {
+    let fixed = [".git", "__pycache__", ".venv", ".ipynb_checkpoints"];
+    fixed.iter().any(|fixed| name == *fixed) || Path::new(name).extension().is_some_and(|end| end == "pyc")
 }
 
 impl Fence {
@@ -101,12 +130,7 @@ impl Fence {
     /// Why it is not read.
     pub fn read(&self, path: &Path) -> Result<Vec<u8>, Unread> {
         let real = std::fs::canonicalize(path).map_err(Unread::Io)?;
-        if let Some(root) = self.root.as_ref().filter(|root| !real.starts_with(root)) {
-            return Err(Unread::Outside(root.clone()));
-        }
-        if self.root.as_ref().is_some_and(|root| is_git(&real, root)) {
-            return Err(Unread::Git);
-        }
+        self.allows(&real)?;
         let about = std::fs::metadata(&real).map_err(Unread::Io)?;
         if about.is_dir() {
             return Err(Unread::Io(ErrorKind::IsADirectory.into()));
@@ -119,6 +143,76 @@ impl Fence {
         let file = File::open(&real).map_err(Unread::Io)?;
         file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(Unread::Io)?;
         if bytes.len() as u64 > LARGEST { Err(Unread::Large) } else { Ok(bytes) }
+    }
+
+    /// Returns a file, or all files below a folder, sorted by path. Links are followed inside the fence.
+    pub(super) fn copies(&self, path: &Path) -> Copies {
+        let mut copies = Copies::default();
+        self.copy(path, String::new(), &mut Vec::new(), &mut copies);
+        copies.files.sort_by(|one, other| one.path.cmp(&other.path));
+        copies
+    }
+
+    /// Copies what is at `path` to `to`; `above` has the folders around it.
+    fn copy(&self, path: &Path, to: String, above: &mut Vec<PathBuf>, copies: &mut Copies) {
+        // What has been read is refused as a whole.
+        if copies.size > LARGEST {
+            return;
+        }
+        match self.content(path, &to, above, copies) {
+            Ok(Some(file)) => {
+                copies.size += file.bytes.len() as u64;
+                if copies.size > LARGEST {
+                    copies.unread.push((path.to_owned(), Unread::Large));
+                }
+                copies.files.push(file);
+            }
+            Ok(None) => {}
+            Err(unread) => copies.unread.push((path.to_owned(), unread)),
+        }
+    }
+
+    /// Returns the content of a file; copies what is in a folder.
+    fn content(
+        &self,
+        path: &Path,
+        to: &str,
+        above: &mut Vec<PathBuf>,
+        copies: &mut Copies,
+    ) -> Result<Option<Copied>, Unread> {
+        let real = std::fs::canonicalize(path).map_err(Unread::Io)?;
+        let about = std::fs::metadata(&real).map_err(Unread::Io)?;
+        if !about.is_dir() {
+            let executable = about.permissions().mode() & 0o100 != 0;
+            return Ok(Some(Copied { path: to.to_owned(), executable, bytes: self.read(path)? }));
+        }
+        self.allows(&real)?;
+        if above.contains(&real) {
+            return Err(Unread::Cycle);
+        }
+        let entries = std::fs::read_dir(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let mut entries = entries.map_err(Unread::Io)?;
+        entries.sort_by_key(std::fs::DirEntry::file_name);
+        above.push(real);
+        for entry in entries.iter().filter(|entry| !is_left_out(&entry.file_name())) {
+            let name = entry.file_name();
+            match name.to_str() {
+                Some(name) if to.is_empty() => self.copy(&entry.path(), name.to_owned(), above, copies),
+                Some(name) => self.copy(&entry.path(), format!("{to}/{name}"), above, copies),
+                None => copies.unread.push((entry.path(), Unread::Name)),
+            }
+        }
+        above.pop();
+        Ok(None)
+    }
+
+    /// Refuses a target, after resolving links, that is outside the fence or below `.git`.
+    fn allows(&self, real: &Path) -> Result<(), Unread> {
+        let Some(root) = &self.root else { return Ok(()) };
+        if !real.starts_with(root) {
+            return Err(Unread::Outside(root.clone()));
+        }
+        if is_git(real, root) { Err(Unread::Git) } else { Ok(()) }
     }
 
     /// Returns a link below a folder that leads out of the fence, if there is one.
@@ -170,6 +264,16 @@ impl Unread {
                 Code::FileNotRead,
                 format!("`{shown}` is larger than {} MiB", LARGEST / 1024 / 1024),
                 "name another file, or split it".to_owned(),
+            ),
+            Self::Cycle => (
+                Code::FileNotRead,
+                format!("`{shown}` is a link to a folder that it is in"),
+                "remove the link, or name the folders that you need".to_owned(),
+            ),
+            Self::Name => (
+                Code::FileNotRead,
+                format!("the name of `{shown}` is not UTF-8 text"),
+                "rename it".to_owned(),
             ),
             Self::Io(_) => return None,
         };
@@ -291,7 +395,7 @@ mod tests {
             Ok(_) => "inside",
             Err(Unread::Outside(_)) => "outside",
             Err(Unread::Large) => "large",
-            Err(Unread::Special | Unread::Git) => "special",
+            Err(Unread::Special | Unread::Git | Unread::Cycle | Unread::Name) => "special",
             Err(Unread::Io(_)) => "io",
         };
         for (name, wanted) in rows {

@@ -19,14 +19,14 @@ pub struct Effective<'a> {
     becomes: Vec<Becomes>,
 }
 
-/// Removes the contents of manifests and charts. They are shown as the resources of the section instead.
+/// Removes the contents of manifests, charts and other files. They are shown as the resources of the section instead.
 fn without_texts(tree: &mut Value) {
     let own = |keys: &mut Value| {
         if let Value::Object(keys) = keys {
-            keys.retain(|key, _| !["objects", "known", "given", "texts"].contains(&key.as_str()));
+            keys.retain(|key, _| !["objects", "known", "given", "texts", "contents"].contains(&key.as_str()));
         }
     };
-    for section in ["manifest", "helm_release", "environment"] {
+    for section in ["manifest", "helm_release", "environment", "dask_cluster", "dask_job", "check"] {
         let sections = tree.get_mut(section).and_then(Value::as_object_mut);
         sections.into_iter().flatten().for_each(|(_, section)| own(section));
     }

@@ -1,16 +1,17 @@
-//! Files that a stack names: `file` and `definitions` of manifests, `pod` of Dask sections. Their content replaces their names in
+//! Files that a stack names: `file` and `definitions` of manifests, `pod` and `files` of Dask sections. Their content replaces their names in
 //! the tree, so that later stages see values and find their lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use super::disk::{Fence, Unread};
+use super::disk::{self, Copies, Fence, LARGEST, Unread};
 use super::schema::{resolve, shape};
 use super::yaml::{Documents, Node};
-use kinds::hosts::environment::{FILES, LOCK};
+use kinds::code::{SourceFile, SourceFiles};
+use kinds::hosts::environment::{FILES, LOCK, LocalPackages, local_package, without_links};
 use kinds::pod::DIRECTIVE;
 use kinds::scope::KUEUE;
 use model::address::{FieldPath, Segment};
@@ -47,9 +48,22 @@ pub(super) fn read<'a>(
     let environments = tree.get_mut("environment").and_then(Value::as_object_mut);
     for (key, section) in environments.into_iter().flatten() {
         let path = FieldPath::keys(["environment", key]);
-        let texts = files.texts(section, &path);
+        let mut texts = files.texts(section, &path);
+        let packages = files.local_packages(section, &mut texts, &path);
         if let (Value::Object(section), false) = (section, texts.is_empty()) {
             section.insert("texts".to_owned(), json!(texts));
+            if !packages.is_empty() {
+                section.insert("contents".to_owned(), json!(packages));
+            }
+        }
+    }
+    for kind in ["dask_cluster", "dask_job", "check"] {
+        let sections = tree.get_mut(kind).and_then(Value::as_object_mut);
+        for (key, section) in sections.into_iter().flatten() {
+            let code = files.code(&section["files"], &FieldPath::keys([kind, key, "files"]));
+            if let (Value::Object(section), false) = (section, code.is_empty()) {
+                section.insert("contents".to_owned(), json!(code));
+            }
         }
     }
     let kueue = FieldPath::keys([KUEUE]);
@@ -172,6 +186,101 @@ impl Files<'_> {
             }
         }
         texts
+    }
+
+    /// Returns the code of the local packages that an environment's file names, and of its project.
+    fn local_packages(
+        &mut self,
+        section: &Value,
+        texts: &mut BTreeMap<&'static str, String>,
+        path: &FieldPath,
+    ) -> LocalPackages {
+        let mut packages = LocalPackages::default();
+        let Some((key, name)) =
+            ["requirements", "pyproject"].iter().find_map(|key| Some((*key, section[*key].as_str()?)))
+        else {
+            return packages;
+        };
+        let mut local: Vec<String> = Vec::new();
+        if let Some(text) = texts.get_mut("requirements.txt") {
+            local.extend(text.lines().filter_map(local_package).map(str::to_owned));
+            if !local.is_empty() {
+                *text = without_links(text);
+            }
+        }
+        if let Some(text) = texts.get("pyproject.toml") {
+            local.extend((section["project"] == true).then(|| ".".to_owned()));
+            local.extend(path_sources(text));
+        }
+        local.sort();
+        local.dedup();
+        if local.is_empty() {
+            return packages;
+        }
+        let place = path.key(key);
+        let above = Path::new(name).parent().unwrap_or(Path::new("")).to_owned();
+        let here = disk::real(&self.path(&self.sources.folder(&place), &above.display().to_string()));
+        // So many folders above it are copied by their names, so that `..` leads to the same places.
+        let up = local.iter().map(|path| levels_up(path)).max().unwrap_or_default();
+        let parts: Vec<String> =
+            here.components().filter_map(|part| Some(part.as_os_str().to_str()?.to_owned())).collect();
+        packages.base = parts[parts.len().saturating_sub(up)..].join("/");
+        for package in local {
+            let to = Path::new(&packages.base).join(&package);
+            let Some(to) = path_in_folder(&to.display().to_string()) else { continue };
+            let name = above.join(&package).display().to_string();
+            self.copy(&name, &to, &place, &mut packages.files);
+        }
+        packages
+    }
+
+    /// Returns the user's own code that a section names.
+    fn code(&mut self, names: &Value, place: &FieldPath) -> SourceFiles {
+        let mut code = SourceFiles::default();
+        let names = names.as_array().into_iter().flatten().filter_map(Value::as_str);
+        for (index, name) in names.enumerate() {
+            let place = place.index(index);
+            let Some(to) = path_in_folder(name) else {
+                let what = format!("`{name}` is not a path relative to the stack file");
+                let problem = Diagnostic::error(Code::UserFiles, what).at_value(place, "");
+                self.say(problem.help("copy it into the repository of the stack, and name it relative to the folder of the stack file"));
+                continue;
+            };
+            self.copy(name, &to, &place, &mut code);
+        }
+        code
+    }
+
+    /// Adds a file, or all files of a folder, to the code of a section.
+    fn copy(&mut self, name: &str, to: &str, place: &FieldPath, code: &mut SourceFiles) {
+        let folder = self.sources.folder(place);
+        let path = self.path(&folder, name);
+        let Copies { files, unread, .. } = self.fence.copies(&path);
+        let is_empty = files.is_empty() && unread.is_empty();
+        for (at, why) in unread {
+            let inside = at.strip_prefix(&path).unwrap_or(&at);
+            let shown = Path::new(name).join(inside);
+            let shown = shown.display().to_string();
+            let shown = if inside.as_os_str().is_empty() { name } else { shown.as_str() };
+            self.say(unread_code(&why, shown).at_value(place.clone(), "named here"));
+        }
+        if is_empty {
+            let what = format!("`{name}` has no files to copy");
+            let problem = Diagnostic::error(Code::UserFiles, what).at_value(place.clone(), "empty");
+            self.say(problem.help("name a folder with your code, or remove it from `files`"));
+        }
+        for file in files {
+            let path = match (to.is_empty(), file.path.is_empty()) {
+                (true, _) => file.path,
+                (false, true) => to.to_owned(),
+                (false, false) => format!("{to}/{}", file.path),
+            };
+            if !code.add(path.clone(), SourceFile::new(file.executable, &file.bytes)) {
+                let what = format!("two files would be copied to `{path}`");
+                let problem = Diagnostic::error(Code::UserFiles, what).at_value(place.clone(), "the second");
+                self.say(problem.help("rename one of them, or name one only"));
+            }
+        }
     }
 
     fn objects_of(&mut self, name: &str, place: &FieldPath, to: &FieldPath, objects: &mut Vec<Value>) {
@@ -377,6 +486,79 @@ impl Files<'_> {
 
     pub(super) fn say(&mut self, diagnostic: Diagnostic) {
         self.found.diagnostics.push(diagnostic);
+    }
+}
+
+/// Returns the path that a named file or folder has in the folder of the code: as it is written, without what leads up. `None` for
+/// an absolute path.
+fn path_in_folder(name: &str) -> Option<String> {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in Path::new(name).components() {
+        match part {
+            Component::Prefix(_) | Component::RootDir => return None,
+            Component::CurDir => {}
+            Component::ParentDir => drop(parts.pop()),
+            Component::Normal(part) => parts.push(part.to_str()?),
+        }
+    }
+    (!name.starts_with('~') && !name.contains("://")).then(|| parts.join("/"))
+}
+
+/// Returns how many folders a relative path leads up at most.
+fn levels_up(path: &str) -> usize {
+    let (mut depth, mut most) = (0_usize, 0);
+    for part in Path::new(path).components() {
+        match part {
+            Component::ParentDir if depth == 0 => most += 1,
+            Component::ParentDir => depth -= 1,
+            Component::Normal(_) => depth += 1,
+            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+        }
+    }
+    most
+}
+
+/// Returns the relative paths of local packages in a `pyproject.toml`. Source: `tool.uv.sources` in the reference of uv: a table, or
+/// several of them with markers.
+fn path_sources(text: &str) -> Vec<String> {
+    let Ok(project) = ::toml::from_str::<Value>(text) else { return Vec::new() };
+    let sources = project["tool"]["uv"]["sources"].as_object().into_iter().flatten();
+    let tables = sources.flat_map(|(_, source)| match source {
+        Value::Array(several) => several.iter().collect(),
+        one => vec![one],
+    });
+    let paths = tables.filter_map(|table| table["path"].as_str());
+    paths.filter(|path| Path::new(path).is_relative()).map(str::to_owned).collect()
+}
+
+/// Returns the error for a file that cannot be copied.
+fn unread_code(why: &Unread, shown: &str) -> Diagnostic {
+    let problem = |what: String, help: &str| Diagnostic::error(Code::UserFiles, what).help(help);
+    let error = match why {
+        Unread::Io(error) => error,
+        Unread::Large => {
+            let what = format!("with `{shown}` the files are larger than {} MiB", LARGEST / 1024 / 1024);
+            return problem(
+                what,
+                "name the files that the code needs, and keep data elsewhere: `files` is for code",
+            );
+        }
+        other => {
+            return other.told(shown).map_or_else(
+                || problem(format!("`{shown}` cannot be copied"), "name another file"),
+                |told| match told.code {
+                    Code::FileNotRead => Diagnostic { code: Code::UserFiles, ..told },
+                    _ => told,
+                },
+            );
+        }
+    };
+    match error.kind() {
+        ErrorKind::NotFound => problem(
+            format!("there is no file or folder `{shown}`"),
+            "fix the name; it is relative to the stack file's folder",
+        ),
+        _ => problem(format!("cannot read `{shown}`: {error}"), "fix its permissions, or name another file"),
     }
 }
 

@@ -37,8 +37,12 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
     );
     let driver = stack.gpu_driver.as_ref().filter(|driver| driver.manage.is_managed());
     resources.extend(driver.and_then(|section| kinds::gke::gpu_driver::lower(section, &scope)));
-    resources.extend(stack.check.iter().map(|(key, section)| {
-        kinds::dask::check::lower(key, section, stack.cluster_of_check(section), &scope)
+    resources.extend(stack.check.iter().flat_map(|(key, section)| {
+        let cluster = stack.cluster_of_check(section);
+        let (mut check, files) = kinds::dask::check::lower(key, section, cluster, &scope);
+        let code = section.code(cluster, &check.origin).filter(|_| scope.target.is_on_hosts());
+        let on_hosts = code.and_then(|code| kinds::hosts::files::lower(&mut check, &code, &scope));
+        std::iter::once(check).chain(files).chain(on_hosts)
     }));
     let made = kinds::kubernetes::manifest::lower(&stack.bundles(), &scope);
     let (operator, others) = of_section(kinds::scope::DASK_OPERATOR, made);
@@ -56,15 +60,16 @@ pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
     resources.extend(kinds::kubernetes::kueue::queue::lower_all(&stack.queue, &scope));
     resources.extend(kinds::env::lower(&needed(stack), &scope));
     let environments = stack.environment.iter();
-    resources
-        .extend(environments.map(|(key, section)| kinds::hosts::environment::lower(key, section, &scope)));
+    resources.extend(
+        environments.flat_map(|(key, section)| kinds::hosts::environment::lower(key, section, &scope)),
+    );
     let clusters = stack.dask_cluster.iter();
     resources.extend(clusters.flat_map(|(key, section)| match scope.target.is_on_hosts() {
         true => kinds::hosts::cluster::lower(key, section, &scope),
         false => kinds::dask::cluster::lower(key, section, &scope),
     }));
     resources.extend(managed(&stack.dask_job).flat_map(|(key, section)| match scope.target.is_on_hosts() {
-        true => vec![kinds::hosts::job::lower(key, section, like(stack, section), &scope)],
+        true => kinds::hosts::job::lower(key, section, like(stack, section), &scope),
         false => kinds::dask::job::lower(key, section, like(stack, section), &scope),
     }));
     resources.extend(stack.provisioning_request.iter().flat_map(|(key, section)| {

@@ -1,5 +1,6 @@
 //! Tests with programs that `tests/real/build` builds: a control plane, the Dask operator, Kueue, Helm.
 
+mod code;
 pub mod connect;
 pub mod contract;
 mod dask;

@@ -390,7 +390,7 @@ fn it_says_what_it_serves_and_a_look_leaves_nothing() {
     let (_, kinds) = agent.get(HOSTS);
     let names: Vec<&str> =
         kinds["resources"].as_array().unwrap().iter().filter_map(|kind| kind["name"].as_str()).collect();
-    assert_eq!(names, ["environments", "clusters", "workergroups", "jobs", "strangers"]);
+    assert_eq!(names, ["environments", "files", "clusters", "workergroups", "jobs", "strangers"]);
     for (path, status, kind) in [
         (format!("{HOSTS}/clusters"), 200, json!("ClusterList")),
         (format!("{HOSTS}/clusters/c"), 404, json!("Status")),

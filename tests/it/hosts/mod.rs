@@ -3,10 +3,12 @@
 mod adaptive;
 pub mod agent;
 mod agent_faults;
+mod agent_files;
 mod agent_upkeep;
 mod agent_workers;
 mod containers;
 mod every_target;
+mod files;
 mod import;
 mod local;
 mod scheduler_job;

@@ -9,7 +9,7 @@ use super::player::play;
 use super::script::{Approvals, Command, Script, Step};
 use super::stacks::{self, Change, ExternalChange, Section, Slot, Spec, Tweak};
 
-const CASES: u32 = 10;
+const CASES: u32 = 12;
 
 /// Flags of an apply.
 #[derive(Clone, Debug)]

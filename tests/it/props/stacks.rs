@@ -85,6 +85,8 @@ pub struct Section {
     pub extra: bool,
     /// `protect` of that group.
     pub extra_protect: bool,
+    /// Files of the user: none, or one of two contents.
+    pub code: usize,
     /// Goes by itself.
     pub passing: Expiry,
     /// Keys of a pool that are GKE's.
@@ -140,6 +142,8 @@ pub enum Tweak {
     Labels,
     /// Group, taints, objects.
     Extra,
+    /// Its files.
+    Code(usize),
     /// By what it goes by itself.
     Expiry(Expiry),
     /// A key of a cluster or a pool.
@@ -182,6 +186,11 @@ fn rarely_true() -> impl Strategy<Value = bool> {
     proptest::bool::weighted(0.15)
 }
 
+/// Mostly none.
+fn code() -> impl Strategy<Value = usize> {
+    prop_oneof![4 => Just(0usize), 1 => Just(1usize), 1 => Just(2usize)]
+}
+
 /// Mostly one that is there.
 fn namespace() -> impl Strategy<Value = usize> {
     prop_oneof![4 => Just(0usize), 4 => Just(1usize), 2 => Just(2usize), 1 => Just(3usize)]
@@ -190,11 +199,11 @@ fn namespace() -> impl Strategy<Value = usize> {
 fn section(slot: Slot) -> impl Strategy<Value = Section> {
     let first = (proptest::bool::weighted(0.1), namespace(), 0..2usize, 1..3u32, writer());
     let group = proptest::bool::weighted(0.4);
-    let second =
-        (rarely_true(), rarely_true(), group, rarely_true(), expiry(), gke_keys::some(gke_keys::POOL, 4));
+    let keys = gke_keys::some(gke_keys::POOL, 4);
+    let second = (rarely_true(), rarely_true(), group, rarely_true(), expiry(), keys, code());
     (first, second).prop_map(move |(first, second)| {
         let (renamed, namespace, variant, number, writer) = first;
-        let (protect, labels, extra, extra_protect, passing, keys) = second;
+        let (protect, labels, extra, extra_protect, passing, keys, code) = second;
         // A handed-over section was managed before; an edit hands it over.
         let theirs = false;
         Section {
@@ -209,6 +218,7 @@ fn section(slot: Slot) -> impl Strategy<Value = Section> {
             labels,
             extra,
             extra_protect,
+            code,
             passing,
             keys: if slot == Slot::Pool(2) { keys } else { Keys::new() },
         }
@@ -255,6 +265,7 @@ fn tweak() -> impl Strategy<Value = Tweak> {
         Just(Tweak::Manage),
         Just(Tweak::Labels),
         Just(Tweak::Extra),
+        (0..3usize).prop_map(Tweak::Code),
         expiry().prop_map(Tweak::Expiry),
         (0..64usize).prop_map(Tweak::Gke),
     ]
@@ -384,12 +395,16 @@ impl Spec {
                 let namespace = OPERATORS[section.namespace % OPERATORS.len()];
                 format!("{head}version = \"2026.3.0\"\nnamespace = \"{namespace}\"\n{protect}")
             }
-            Slot::Dask(which) => self.dask(section, which),
+            Slot::Dask(which) => {
+                let code = section.files(CLUSTERS[which], files);
+                self.dask(section, which, &code)
+            }
             Slot::Job => {
+                let code = section.files("train", files);
                 let namespace = NAMESPACES[section.namespace];
                 let name = if section.renamed { "name = \"train\"\n" } else { "" };
                 format!(
-                    "{head}{name}image = \"{}\"\nargs = [\"python\", \"-c\", \"pass\"]\nnamespace = \"{namespace}\"\nworker = {{ replicas = {} }}\n{protect}",
+                    "{head}{name}image = \"{}\"\nargs = [\"python\", \"-c\", \"pass\"]\nnamespace = \"{namespace}\"\nworker = {{ replicas = {} }}\n{code}{protect}",
                     IMAGES[section.variant], section.number,
                 )
             }
@@ -444,7 +459,7 @@ impl Spec {
         format!("{head}{name}{machine}nodes = {nodes}\n{labels}{taints}{keys}{protect}")
     }
 
-    fn dask(&self, section: &Section, which: usize) -> String {
+    fn dask(&self, section: &Section, which: usize, code: &str) -> String {
         let head = format!("[{}]\n", section.address());
         let name = if section.renamed { format!("name = \"{}\"\n", CLUSTERS[which]) } else { String::new() };
         let namespace = NAMESPACES[section.namespace];
@@ -471,7 +486,7 @@ impl Spec {
         let labels = if section.labels { "labels = { team = \"x\" }\n" } else { "" };
         let protect = if section.protect { "protect = true\n" } else { "" };
         let mut text = format!(
-            "{head}{name}namespace = \"{namespace}\"\nimage = \"{image}\"\n{idle}{labels}{protect}worker = {{ replicas = {replicas} }}\n"
+            "{head}{name}namespace = \"{namespace}\"\nimage = \"{image}\"\n{idle}{labels}{protect}{code}worker = {{ replicas = {replicas} }}\n"
         );
         if section.has_group() {
             let protect = if section.extra_protect { "protect = true\n" } else { "" };
@@ -496,9 +511,19 @@ impl Section {
             labels: false,
             extra: false,
             extra_protect: false,
+            code: 0,
             passing: Expiry::Never,
             keys: Keys::new(),
         }
+    }
+
+    /// Returns the key `files`, and adds the file that it names.
+    fn files(&self, name: &str, files: &mut BTreeMap<String, String>) -> String {
+        if self.code == 0 || self.theirs {
+            return String::new();
+        }
+        files.insert(format!("{name}.py"), format!("VALUE = {}\n", self.code));
+        format!("files = [\"{name}.py\"]\n")
     }
 
     fn has_group(&self) -> bool {
@@ -546,6 +571,7 @@ impl Section {
             Tweak::Manage => self.theirs = !self.theirs,
             Tweak::Labels => self.labels = !self.labels,
             Tweak::Extra => self.extra = !self.extra,
+            Tweak::Code(code) => self.code = code,
             Tweak::Expiry(passing) => self.passing = passing,
             Tweak::Gke(key) if self.slot == Slot::Pool(2) => {
                 gke_keys::turn(&mut self.keys, gke_keys::POOL, key);

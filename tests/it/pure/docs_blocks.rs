@@ -11,7 +11,7 @@ use crate::golden::root;
 /// Words of blocks of other files: faults of the sandbox.
 const OTHER_FILES: [&str; 1] = ["[[request]]"];
 /// Errors of a block that shows a part of a stack, or names a file that is not there.
-const INCOMPLETE: [Code; 3] = [Code::MissingKey, Code::FileNotRead, Code::NoBase];
+const INCOMPLETE: [Code; 4] = [Code::MissingKey, Code::FileNotRead, Code::UserFiles, Code::NoBase];
 
 #[test]
 fn every_block_of_toml_in_the_docs_is_a_stack() {

@@ -9,15 +9,17 @@ use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 
+use crate::code::{Code, CodeKeys};
 use crate::dask::check_program::{self, BANDWIDTH, Client, Program, SUM};
 use crate::dask::cluster::DaskCluster;
 use crate::dask::pods as dask_pods;
 use crate::driver_path;
-use crate::env;
+use crate::env::{self, Env};
 use crate::json::{append, text};
 use crate::kind::{ChangeContext, Kind, PodSource};
 use crate::kubernetes::calls::create_call;
 use crate::kubernetes::object::{condition, gvk};
+use crate::kubernetes::pod_code::PodCode;
 use crate::kubernetes::pod_state::PodState;
 use crate::kubernetes::pods::{broken, why};
 use crate::kubernetes::template::{self, PodSpecKeys};
@@ -86,6 +88,9 @@ pub struct Check {
     /// The image. Default the Dask cluster's; for `cuda-vectoradd` in its own Pod, NVIDIA's sample image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+    /// Your own code, for a program. Default that of the Dask cluster.
+    #[serde(flatten)]
+    pub code: CodeKeys,
     /// With `bandwidth`: bytes a second that each measured connection must have: `"500M"`, `"1Gi"`. Default any: the numbers are shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<String>,
@@ -259,6 +264,21 @@ impl Check {
         takes_image || self.is_like_worker() || self.is_client(on_hosts)
     }
 
+    /// Returns the code of its program: its own, or that of its Dask cluster. A built-in check has none.
+    pub fn code<'a>(
+        &'a self,
+        cluster: Option<(&String, &'a DaskCluster)>,
+        origin: &FieldPath,
+    ) -> Option<Code<'a>> {
+        match &self.run {
+            CheckRun::Program(_) => {
+                let copied = cluster.map(|(key, like)| like.code.at(&FieldPath::keys(["dask_cluster", key])));
+                Some(self.code.at(origin).or(copied))
+            }
+            CheckRun::BuiltIn(_) => None,
+        }
+    }
+
     /// Returns `min` as a number.
     pub fn least(&self) -> Option<u64> {
         let min = self.min.as_deref().and_then(Quantity::parse)?;
@@ -271,7 +291,7 @@ impl Check {
     }
 }
 
-/// Returns the resource of `[check.KEY]`. The body is the pod to run. Its name contains a digest of its text, so a pod with the
+/// Returns the resource of `[check.KEY]`, and its files. The body is the pod to run. Its name contains a digest of its text, so a pod with the
 /// same name that an interrupted apply left behind runs the same check. `cluster` is the Dask cluster that it names, or the only one,
 /// with its key.
 pub fn lower(
@@ -279,15 +299,30 @@ pub fn lower(
     section: &Check,
     cluster: Option<(&String, &DaskCluster)>,
     scope: &Scope,
-) -> Resource {
+) -> (Resource, Option<Resource>) {
     let origin = FieldPath::keys(["check", key]);
     let address = Address::of("check", key);
     let on_hosts = scope.target.is_on_hosts();
-    let CheckPod { mut metadata, mut spec, mut provenance, pool, namespace, mut depends_on } =
-        match section.program_like_worker().filter(|_| !on_hosts).zip(cluster) {
-            Some((words, cluster)) => like_worker(section, words, cluster, &origin, scope),
-            None => plain_pod(section, &origin, scope),
-        };
+    let like = section.program_like_worker().filter(|_| !on_hosts).zip(cluster);
+    let code = section.code(cluster, &origin);
+    let namespace = match like {
+        // Secrets that the variables of workers name are there.
+        Some((_, (_, like))) => like.namespace(),
+        None => section.namespace.as_deref().unwrap_or("default"),
+    };
+    let own_code = code.clone().map(|code| PodCode::new(&format!("check-{key}"), namespace, code));
+    let CheckPod { mut metadata, mut spec, mut provenance, pool, mut depends_on } = match like {
+        Some((words, cluster)) => like_worker(section, words, (cluster, own_code.as_ref()), &origin, scope),
+        None => plain_pod(section, (namespace, own_code.as_ref()), &origin, scope),
+    };
+    if let Some(code) = code.as_ref().filter(|_| on_hosts) {
+        if let Some(digest) = code.digest() {
+            metadata["annotations"][check_program::FILES_ANNOTATION] = json!(digest);
+        }
+        if let Some(folder) = code.folder() {
+            spec["containers"][0]["workingDir"] = json!(folder);
+        }
+    }
     let facts = scope.dask_cluster(section.cluster.as_deref()).filter(|_| section.is_client(on_hosts));
     let hardware = pool.and_then(|pool| scope.pool(pool)).map_or("", |pool| &pool.hardware);
     let gpu_workers = cluster.filter(|_| section.is_on_gpus_of_workers(on_hosts)).map(|(_, cluster)| cluster);
@@ -297,7 +332,9 @@ pub fn lower(
             let environment = scope.environment(facts.environment.as_deref());
             let environment = environment.map(|environment| &environment.digest);
             let nodes = gpu_workers.filter(|_| !on_hosts).map(|cluster| gpu_nodes(cluster, scope));
-            format!("{spec} {environment:?}{}", nodes.unwrap_or_default())
+            let files = code.as_ref().and_then(Code::digest).filter(|_| on_hosts);
+            let files = files.map(|digest| format!(" files {digest}")).unwrap_or_default();
+            format!("{spec} {environment:?}{}{files}", nodes.unwrap_or_default())
         }
         None => format!("{spec} {hardware} {:?}", scope.driver),
     };
@@ -323,7 +360,9 @@ pub fn lower(
     depends_on.extend(section.depends_on.iter().map(Address::new));
     let path = FieldPath::keys(["spec"]);
     provenance.push((path.key("activeDeadlineSeconds"), origin.key("time_limit")));
-    Resource {
+    let files = own_code.filter(|_| !on_hosts).and_then(|code| code.resource(&address, scope));
+    depends_on.extend(files.as_ref().map(|files| files.address.clone()));
+    let check = Resource {
         identity: Identity::Check(address.clone()),
         address,
         kind: KindId::Check,
@@ -339,7 +378,8 @@ pub fn lower(
         protect: false,
         recreation: Recreation::Always,
         create_only: Value::Null,
-    }
+    };
+    (check, files)
 }
 
 /// Returns what a check on the GPUs of workers depends on, beside its own text: their images, their machines and the driver.
@@ -358,14 +398,17 @@ struct CheckPod<'a> {
     provenance: Vec<(FieldPath, FieldPath)>,
     /// The key of the pool that it runs on.
     pool: Option<&'a str>,
-    namespace: &'a str,
     depends_on: Vec<Address>,
 }
 
 /// Returns the pod of a check that does not copy a worker.
-fn plain_pod<'a>(section: &'a Check, origin: &FieldPath, scope: &Scope) -> CheckPod<'a> {
+fn plain_pod<'a>(
+    section: &'a Check,
+    (namespace, code): (&str, Option<&PodCode<'_>>),
+    origin: &FieldPath,
+    scope: &Scope,
+) -> CheckPod<'a> {
     let on_hosts = scope.target.is_on_hosts();
-    let namespace = section.namespace.as_deref().unwrap_or("default");
     let named_cluster = scope.dask_cluster(section.cluster.as_deref());
     let cluster = named_cluster.filter(|_| section.is_client(on_hosts));
     let (mut spec, annotations) = match &section.run {
@@ -389,22 +432,25 @@ fn plain_pod<'a>(section: &'a Check, origin: &FieldPath, scope: &Scope) -> Check
     }
     let path = FieldPath::keys(["spec"]);
     let mut provenance = vec![(path.key("nodeSelector"), origin.key("pool"))];
+    if let Some(code) = code.filter(|_| !on_hosts) {
+        code.add_to(&mut spec, &Env::new(), None);
+        provenance.extend(code.provenance(&spec, &path, None));
+    }
     provenance.extend(Machines::provenance(&path, origin));
     let pool = section.pool.as_deref();
     let depends_on = dependencies(pool, cluster, namespace, scope);
-    CheckPod { metadata, spec, provenance, pool, namespace, depends_on }
+    CheckPod { metadata, spec, provenance, pool, depends_on }
 }
 
 /// Returns the pod of a program that runs as a worker of a Dask cluster would.
 fn like_worker<'a>(
     section: &Check,
     words: &[String],
-    (cluster, like): (&String, &'a DaskCluster),
+    ((cluster, like), code): ((&String, &'a DaskCluster), Option<&PodCode<'_>>),
     origin: &FieldPath,
     scope: &Scope,
 ) -> CheckPod<'a> {
     let keys = &like.worker.keys;
-    // Secrets that the variables name are there.
     let namespace = like.namespace();
     let pod_keys = PodSpecKeys {
         image: section.image.as_deref().unwrap_or(&like.image),
@@ -414,13 +460,18 @@ fn like_worker<'a>(
         config: Some(&like.config),
     };
     // The container is named `worker`, so that `pod` of the workers is merged into it.
-    let spec = dask_pods::like_worker(&pod_keys, &like.worker.process, scope);
+    let mut spec = dask_pods::like_worker(&pod_keys, &like.worker.process, scope);
     let path = FieldPath::keys(["spec"]);
     let cluster = FieldPath::keys(["dask_cluster", cluster]);
     let worker = cluster.key("worker");
     let image = if section.image.is_some() { origin } else { &cluster };
     let mut provenance = template::provenance(&path, &worker, &image.key("image"));
     provenance.push((path.key("containers").index(0).key("args"), origin.key("run")));
+    if let Some(code) = code {
+        let of_workers = like.worker.working_dir.as_deref().filter(|_| section.code.working_dir.is_none());
+        code.add_to(&mut spec, &keys.env, of_workers);
+        provenance.extend(code.provenance(&spec, &path, of_workers.map(|_| worker.key("working_dir"))));
+    }
     let mut pod = json!({ "metadata": { "labels": scope.labels() }, "spec": spec });
     keys.merge_into(&mut pod, &FieldPath::root(), &worker, &mut provenance);
     only_program(&mut pod["spec"], words);
@@ -428,7 +479,7 @@ fn like_worker<'a>(
     let mut depends_on = dependencies(pool, None, namespace, scope);
     depends_on.extend(env::dependencies(keys.env.values(), namespace, &scope.owner));
     let (metadata, spec) = (pod["metadata"].take(), pod["spec"].take());
-    CheckPod { metadata, spec, provenance, pool, namespace, depends_on }
+    CheckPod { metadata, spec, provenance, pool, depends_on }
 }
 
 /// Leaves one container in a pod, which runs the program once: the worker's own command, its probes and its sidecars would run

@@ -12,6 +12,9 @@ const CLUSTER_ANNOTATION: &str = "hosts.dask-infra.dev/cluster";
 /// The annotation that names the host on which a program runs.
 const HOST_ANNOTATION: &str = "hosts.dask-infra.dev/on";
 
+/// The annotation with the digest of the files of a program on a host.
+pub const FILES_ANNOTATION: &str = "hosts.dask-infra.dev/files";
+
 /// The variable with the required bytes per second of a connection.
 const MIN_BANDWIDTH: &str = "DASK_INFRA_MIN_BANDWIDTH";
 /// The variable with the required number of worker processes with a GPU.

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::code::CodeKeys;
 use crate::dask::api::{self, CLUSTER_LABEL, COMPONENT_LABEL, GROUP_LABEL};
 use crate::dask::expiry::{self, After, ExpiryCause};
 use crate::dask::group::{self, DaskGroup, ParentCluster};
@@ -32,6 +33,7 @@ use crate::kubernetes::calls::{object_change_steps, scale_call};
 use crate::kubernetes::kueue::gang::{self, Gang};
 use crate::kubernetes::kueue::workload;
 use crate::kubernetes::object::{gvk, labelled, new_object, strip_generated_fields};
+use crate::kubernetes::pod_code::PodCode;
 use crate::kubernetes::pod_state::PodState;
 use crate::kubernetes::pods::{broken, pending};
 use crate::kubernetes::workload::deployment_ready;
@@ -120,6 +122,9 @@ pub struct DaskCluster {
     /// there.
     #[serde(default, skip_serializing_if = "DaskConfig::is_empty")]
     pub config: DaskConfig,
+    /// Your own code.
+    #[serde(flatten)]
+    pub code: CodeKeys,
     /// The scheduler.
     #[serde(default)]
     pub scheduler: Scheduler,
@@ -255,6 +260,8 @@ pub fn lower_external(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Re
 /// Returns all resources that a section describes, each with true if the stack manages it.
 fn all(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<(Resource, bool)> {
     let (cluster, requests) = lower_cluster(key, section, scope);
+    let code = section.pod_code(key, cluster.origin.clone());
+    let files = code.resource(&cluster.address, scope);
     let joined = ParentCluster {
         address: &cluster.address,
         origin: &cluster.origin,
@@ -262,6 +269,7 @@ fn all(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<(Resource, bool)>
         namespace: section.namespace(),
         image: &section.image,
         config: &section.config,
+        code: &code,
         queue: section.queue.as_deref(),
         priority: section.priority.as_deref(),
     };
@@ -295,6 +303,10 @@ fn all(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<(Resource, bool)>
         // No pod is open for a moment.
         cluster.depends_on.push(policy.address.clone());
         resources.push((policy, true));
+    }
+    if let Some(files) = files {
+        cluster.depends_on.push(files.address.clone());
+        resources.push((files, section.manage.is_managed()));
     }
     resources.insert(0, (cluster, section.manage.is_managed()));
     resources
@@ -388,6 +400,11 @@ impl DaskCluster {
         self.namespace.as_deref().unwrap_or("default")
     }
 
+    /// Returns its code for pods; `origin` is the path of the section.
+    fn pod_code(&self, key: &str, origin: FieldPath) -> PodCode<'_> {
+        PodCode::new(self.live_name(key), self.namespace(), self.code.at(&origin))
+    }
+
     /// Returns true if some of its workers have cuDF's spilling.
     pub fn has_cudf_spill(&self) -> bool {
         self.cudf_spill(&FieldPath::root()).is_some()
@@ -435,6 +452,7 @@ fn lower_cluster(key: &str, section: &DaskCluster, scope: &Scope) -> (Resource, 
     let parts = SchedulerAndWorkers {
         image: &section.image,
         config: (&section.config, origin.key("config")),
+        code: section.pod_code(key, origin.clone()),
         cudf_spill: section.cudf_spill(&origin),
         scheduler: (&section.scheduler, origin.clone()),
         worker: (&section.worker, origin.clone()),

@@ -26,6 +26,7 @@ use crate::kubernetes::calls::object_change_steps;
 use crate::kubernetes::kueue::gang::{self, Gang};
 use crate::kubernetes::kueue::workload;
 use crate::kubernetes::object::{gvk, labelled, new_object, pods_labelled};
+use crate::kubernetes::pod_code::PodCode;
 use crate::kubernetes::pod_state::PodState;
 use crate::kubernetes::pods::{broken, pending};
 use crate::scope::Scope;
@@ -190,6 +191,7 @@ pub struct ParentCluster<'a> {
     pub namespace: &'a str,
     pub image: &'a str,
     pub config: &'a DaskConfig,
+    pub code: &'a PodCode<'a>,
     /// The queue of its own gang.
     pub queue: Option<&'a str>,
     pub priority: Option<&'a str>,
@@ -256,8 +258,9 @@ fn workers_of(
 ) -> (Value, Vec<(FieldPath, FieldPath)>) {
     let (path, number) = (FieldPath::keys(["spec", "worker"]), origin.key("replicas"));
     let pod_keys = section.pod_keys(cluster);
-    let mut worker =
-        json!({ "spec": pods::worker(&pod_keys, &section.process, &section.device_memory, scope) });
+    let mut pod = pods::worker(&pod_keys, &section.process, &section.device_memory, scope);
+    cluster.code.add_to(&mut pod, &section.keys.env, None);
+    let mut worker = json!({ "spec": pod });
     if let (Some(replicas), _) = section.replicas.split() {
         worker["replicas"] = json!(replicas);
     }
@@ -282,6 +285,7 @@ fn workers_of(
     let made = &worker["spec"]["containers"][0];
     let config = cluster.config.container_provenance(made, &container, &cluster.origin.key("config"));
     provenance.extend(config);
+    provenance.extend(cluster.code.provenance(&worker["spec"], &path.key("spec"), None));
     section.keys.merge_into(&mut worker, &path, origin, &mut provenance);
     (worker, provenance)
 }

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::code::{Code, CodeKeys};
 use crate::dask::cluster::DaskCluster;
 use crate::dask::device_memory;
 use crate::dask::network::{self, Network};
@@ -24,6 +25,7 @@ use crate::kubernetes::calls::object_change_steps;
 use crate::kubernetes::kueue::gang::{self, Gang};
 use crate::kubernetes::kueue::workload;
 use crate::kubernetes::object::{gvk, new_object, strip_generated_fields};
+use crate::kubernetes::pod_code::PodCode;
 use crate::kubernetes::pod_state::{ContainerState, PodState};
 use crate::kubernetes::pods::{broken, gpus, gpus_held, pending};
 use crate::scope::Scope;
@@ -45,6 +47,8 @@ pub const KIND: Kind = Kind {
     rank: 63,
     deletion_blocker: DeletionBlocker::Operator,
     freed_capacity: FreedCapacity::Nodes,
+    // Their clusters, which have the files that the job was started with.
+    also_read: || vec![api::cluster()],
     compare: Compare::Kubernetes(effect),
     change_steps: |context| workers::change_steps(context, KindId::DaskJob, change_steps(context)),
     queries,
@@ -93,6 +97,9 @@ pub struct DaskJob {
     /// Dask's configuration of the program and of its cluster, as in `[dask_cluster]`. Default that of `like`.
     #[serde(default, skip_serializing_if = "DaskConfig::is_empty")]
     pub config: DaskConfig,
+    /// Your own code. Default that of `like`.
+    #[serde(flatten)]
+    pub code: CodeKeys,
     /// The resources and the placement of the program's pod.
     #[serde(flatten)]
     pub keys: PodKeys,
@@ -227,6 +234,14 @@ impl DaskJob {
         }
     }
 
+    /// Returns its code: its own, or that of the section that it copies.
+    pub fn code<'a>(&'a self, like: Option<&'a DaskCluster>, origin: &FieldPath) -> Code<'a> {
+        let copied = self.like.as_ref().zip(like).filter(|_| self.manage.is_managed());
+        self.code
+            .at(origin)
+            .or(copied.map(|(key, like)| like.code.at(&FieldPath::keys(["dask_cluster", key]))))
+    }
+
     /// Returns the NetworkPolicy of its pods: its own, or that of the section that it copies.
     fn policy(&self, job: &Resource, like: Option<&DaskCluster>, scope: &Scope) -> Option<Resource> {
         let copied = || Some((&like?.network_policy, FieldPath::keys(["dask_cluster", self.like.as_ref()?])));
@@ -270,7 +285,8 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
     let origin = FieldPath::keys(["dask_job", key]);
     let image = section.image.as_deref().or(like.map(|like| like.image.as_str())).unwrap_or_default();
     let defaults = (Scheduler::default(), Worker::default());
-    let parts = parts(section, &origin, like.map_or(image, |like| &like.image), (like, &defaults));
+    let copied_image = like.map_or(image, |like| &like.image);
+    let parts = parts(section, &origin, (name, copied_image), (like, &defaults));
     let program = pod_keys(section, image, parts.config.0);
     let (worker, worker_of) = &parts.worker;
     let replicas = section.replicas.unwrap_or(worker.replicas.most());
@@ -285,6 +301,8 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
         provenance.extend(device_memory::spill_provenance(made, &section.keys.env, &container, spill));
     }
     job["spec"]["restartPolicy"] = json!(section.restart.policy());
+    parts.code.add_to(&mut job["spec"], &section.keys.env, None);
+    provenance.extend(parts.code.provenance(&job["spec"], &FieldPath::keys(["spec", "job", "spec"]), None));
     let mut cluster = parts.spec(scope);
     cluster["worker"]["replicas"] = json!(replicas);
     let path = FieldPath::keys(["spec", "cluster", "spec"]);
@@ -334,15 +352,16 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
     let capacity = section.capacity.filter(|_| section.manage.is_managed());
     let requests = queued_workers::request_workers(capacity, &mut job, request, scope);
     let policy = section.policy(&job, like, scope);
-    job.depends_on.extend(policy.iter().map(|policy| policy.address.clone()));
-    [job].into_iter().chain(requests.into_iter().flatten()).chain(policy).collect()
+    let files = parts.code.resource(&job.address, scope);
+    job.depends_on.extend(policy.iter().chain(&files).map(|before| before.address.clone()));
+    [job].into_iter().chain(requests.into_iter().flatten()).chain(policy).chain(files).collect()
 }
 
 /// Returns the scheduler and the workers of a job's cluster: its own, those of the section that it copies, or the default ones.
 fn parts<'a>(
     section: &'a DaskJob,
     origin: &FieldPath,
-    image: &'a str,
+    (name, image): (&str, &'a str),
     (like, defaults): (Option<&'a DaskCluster>, &'a (Scheduler, Worker)),
 ) -> SchedulerAndWorkers<'a> {
     let copied = section.like.as_ref().map(|like| FieldPath::keys(["dask_cluster", like]));
@@ -353,7 +372,9 @@ fn parts<'a>(
     let worker = worker.as_ref().or(like.map(|like| &like.worker)).unwrap_or(&defaults.1);
     let config = section.config(like, origin);
     let cudf_spill = worker.device_memory.cudf_spill.then(|| at.1.key("worker").key("cudf_spill"));
-    SchedulerAndWorkers { image, config, cudf_spill, scheduler: (scheduler, at.0), worker: (worker, at.1) }
+    let code = PodCode::new(name, section.namespace(), section.code(like, origin));
+    let (scheduler, worker) = ((scheduler, at.0), (worker, at.1));
+    SchedulerAndWorkers { image, config, code, cudf_spill, scheduler, worker }
 }
 
 /// Returns the external job that `[dask_job.KEY]` describes with `manage = false`.

@@ -11,6 +11,7 @@ use crate::dask::pods::{self, PodSpecKeys};
 use crate::dask::process::ProcessKeys;
 use crate::dask::replicas::Replicas;
 use crate::dask_config::DaskConfig;
+use crate::kubernetes::pod_code::PodCode;
 use crate::scope::Scope;
 use crate::section::{PodKeys, PodRole, Pods};
 use crate::slurm::SlurmKeys;
@@ -68,6 +69,9 @@ pub struct Worker {
     /// `"ucx"` for InfiniBand and NVLink, which needs `distributed-ucxx` in the environment and has no TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
+    /// The folder that the workers work in, where it is not the `working_dir` of the whole cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub working_dir: Option<String>,
     /// How their processes run.
     #[serde(flatten)]
     pub process: ProcessKeys,
@@ -129,6 +133,8 @@ pub(crate) struct SchedulerAndWorkers<'a> {
     pub image: &'a str,
     /// Dask's configuration, and the path of its table.
     pub config: (&'a DaskConfig, FieldPath),
+    /// The user's own code.
+    pub code: PodCode<'a>,
     /// The path of the key that switches cuDF's spilling on, for some workers of the cluster.
     pub cudf_spill: Option<FieldPath>,
     pub scheduler: (&'a Scheduler, FieldPath),
@@ -149,11 +155,11 @@ impl<'a> SchedulerAndWorkers<'a> {
             let env = &scheduler.keys.env;
             device_memory::add_spill_to_container(&mut scheduler_pod["containers"][0], env);
         }
-        let Worker { process, device_memory, .. } = self.worker.0;
-        json!({
-            "scheduler": { "spec": scheduler_pod },
-            "worker": { "spec": pods::worker(&worker, process, device_memory, scope) },
-        })
+        let Worker { process, device_memory, working_dir, .. } = self.worker.0;
+        let mut worker_pod = pods::worker(&worker, process, device_memory, scope);
+        self.code.add_to(&mut scheduler_pod, &scheduler.keys.env, None);
+        self.code.add_to(&mut worker_pod, &worker.keys.env, working_dir.as_deref());
+        json!({ "scheduler": { "spec": scheduler_pod }, "worker": { "spec": worker_pod } })
     }
 
     /// Merges the labels, annotations and the `pod` table of both into the spec, whose path in the body is `path`. Adds the
@@ -173,6 +179,8 @@ impl<'a> SchedulerAndWorkers<'a> {
             let container = path.key("spec").key("containers").index(0);
             let made = &spec[part]["spec"]["containers"][0];
             provenance.extend(config.container_provenance(made, &container, config_of));
+            let folder = (part == "worker" && worker.working_dir.is_some()).then(|| from.key("working_dir"));
+            provenance.extend(self.code.provenance(&spec[part]["spec"], &path.key("spec"), folder));
             if let Some(spill) = self.cudf_spill.as_ref().filter(|_| part == "scheduler") {
                 provenance.extend(device_memory::spill_provenance(made, &keys.env, &container, spill));
             }

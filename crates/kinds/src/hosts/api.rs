@@ -15,6 +15,10 @@ pub fn environment() -> Gvk {
     gvk(HOSTS_GROUP, "v1", "Environment", "environments")
 }
 
+pub fn files() -> Gvk {
+    gvk(HOSTS_GROUP, "v1", "Files", "files")
+}
+
 pub fn cluster() -> Gvk {
     gvk(HOSTS_GROUP, "v1", "Cluster", "clusters")
 }

@@ -2,12 +2,13 @@
 
 use serde_json::{Value, json};
 
+use crate::code::Code;
 use crate::dask::api::CLUSTER_LABEL;
-use crate::dask::cluster::{DaskCluster, Scheduler};
+use crate::dask::cluster::{DaskCluster, Scheduler, Worker};
 use crate::dask::device_memory;
 use crate::dask::idle::IdleTimeout;
 use crate::dask::replicas::WorkerCountOwner;
-use crate::hosts::{adaptive, api, group, workers};
+use crate::hosts::{adaptive, api, files, group, workers};
 use crate::json::{count, text};
 use crate::kind::{ChangeContext, Compare, ConnectTarget, Defect, EndpointKind, Kind, PodSource};
 use crate::kubernetes::calls::dry_run_call;
@@ -132,7 +133,7 @@ impl PartHosts {
 }
 
 /// Returns the spec of a scheduler and its workers, without the scheduler's ports.
-pub(crate) fn spec(section: &DaskCluster, scope: &Scope) -> Value {
+pub(crate) fn spec(section: &DaskCluster, code: &Code<'_>, scope: &Scope) -> Value {
     let Scheduler { interface, keys, slurm, .. } = &section.scheduler;
     let mut scheduler = json!({});
     match interface {
@@ -181,6 +182,9 @@ pub(crate) fn spec(section: &DaskCluster, scope: &Scope) -> Value {
         spec["hosts"] = json!(all);
         spec["worker"]["hosts"] = json!(workers);
     }
+    files::add(&mut spec, code);
+    files::add_folder(&mut spec["scheduler"], code.folder());
+    files::add_folder(&mut spec["worker"], worker.working_dir.as_deref().or(code.folder()));
     workers::add_slurm_options(&mut spec["worker"], worker.slurm.as_ref(), scope);
     spec
 }
@@ -198,7 +202,8 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     if !section.annotations.is_empty() {
         metadata["annotations"] = json!(section.annotations);
     }
-    let mut spec = spec(section, scope);
+    let code = section.code.at(&origin);
+    let mut spec = spec(section, &code, scope);
     for (field, port, usual) in [("port", port, PORT), ("dashboardPort", dashboard_port, DASHBOARD_PORT)] {
         // On a node of SLURM the usual ones may be taken by others.
         if let Some(port) = port.or(slurm.is_none().then_some(usual)) {
@@ -224,6 +229,7 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     let mut provenance = workers::provenance(&origin.key("worker"), &section.worker.process);
     let path = FieldPath::keys(["spec", "scheduler"]);
     provenance.extend(config_provenance(section, &origin.key("config")));
+    provenance.extend(code_provenance(&section.worker, &origin.key("worker"), &code));
     let spill = section.cudf_spill(&origin);
     let env = &section.scheduler.keys.env;
     provenance.extend(spill.and_then(|key| device_memory::process_spill_provenance(env, &path, key)));
@@ -243,7 +249,7 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
         (FieldPath::keys(["metadata", "labels"]), origin.key("labels")),
         (FieldPath::keys(["metadata", "annotations"]), origin.key("annotations")),
     ]);
-    let cluster = Resource {
+    let mut cluster = Resource {
         address: Address::of("dask_cluster", key),
         identity: api::identity(&api, name),
         kind: KindId::HostCluster,
@@ -261,7 +267,8 @@ pub fn lower(key: &str, section: &DaskCluster, scope: &Scope) -> Vec<Resource> {
     let groups: Vec<Resource> = groups
         .map(|(group_key, group)| group::lower(&cluster, name, section, group_key, group, scope))
         .collect();
-    std::iter::once(cluster).chain(groups).collect()
+    let files = files::lower(&mut cluster, &code, scope);
+    std::iter::once(cluster).chain(groups).chain(files).collect()
 }
 
 /// Finds certificates that are lost, expired or missing on a host. Schedulers and workers load certificates when they start. So a
@@ -299,6 +306,16 @@ pub(crate) fn config_provenance(section: &DaskCluster, table: &FieldPath) -> Vec
     let parts = [("scheduler", &section.scheduler.keys.env), ("worker", &section.worker.keys.env)];
     let of = |(part, env)| section.config.process_provenance(env, &FieldPath::keys(["spec", part]), table);
     parts.into_iter().flat_map(of).collect()
+}
+
+/// Returns the provenance of the code in the body of a cluster or job; `section` is the path of the workers.
+pub(crate) fn code_provenance(
+    worker: &Worker,
+    section: &FieldPath,
+    code: &Code<'_>,
+) -> Vec<(FieldPath, FieldPath)> {
+    let own = worker.working_dir.as_ref().map(|_| section.key("working_dir"));
+    files::provenance(code, &[("scheduler", None), ("worker", own)])
 }
 
 /// Returns the path of the packages that workers install.

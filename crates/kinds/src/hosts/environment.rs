@@ -6,9 +6,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::hosts::api;
+use crate::code::{Code, SourceFiles};
 use crate::hosts::container::Container;
-use crate::json::text;
+use crate::hosts::{api, files};
+use crate::json::{is_false, text};
 use crate::kind::{ChangeContext, Compare, Defect, Kind, PodSource};
 use crate::kubernetes::calls::object_change_steps;
 use crate::kubernetes::object::pods_labelled;
@@ -65,14 +66,19 @@ pub struct Environment {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub packages: Vec<String>,
     /// A file of packages with versions, as `pip install -r` takes it: `"requirements.txt"`. Installed as `packages` are. Each line is
-    /// a package, or one of `--index-url`, `--extra-index-url`, `--only-binary` and `--no-binary`; other files and folders (`-r`, `-e`) are
-    /// refused, for a host does not have them.
+    /// a package, a local package (`./lib`, `-e ../lib`), or one of `--index-url`, `--extra-index-url`, `--only-binary` and `--no-binary`. A local
+    /// package is copied to the hosts and installed there; an edit of its code is another environment. Other files (`-r`) are refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requirements: Option<String>,
     /// A `pyproject.toml`, with the `uv.lock` beside it: `uv sync --locked` installs what is locked, without the project itself and its
-    /// dev group. Needs uv on each host; a lock that is out of date is an error.
+    /// dev group. Local packages of `[tool.uv.sources]` (`path`) are copied to the hosts, and their code counts, too. Needs uv on each host; a
+    /// lock that is out of date is an error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pyproject: Option<String>,
+    /// With `pyproject`: `true` installs the project itself, too. Its folder is copied to the hosts, without `.git`, `.venv` and `__pycache__`; an
+    /// edit in it is another environment. Default `false`.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub project: bool,
     /// A file of conda: `"environment.yml"`. The environment is made by micromamba, mamba or conda, whichever is on the `PATH` of a host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conda: Option<String>,
@@ -101,6 +107,52 @@ pub struct Environment {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(skip)]
     pub texts: BTreeMap<String, String>,
+    /// The code of its local packages, and of the project; read when the stack is loaded.
+    #[serde(default, skip_serializing_if = "LocalPackages::is_empty")]
+    #[schemars(skip)]
+    pub contents: LocalPackages,
+}
+
+/// The code of local packages, in folders that are to each other as in the repository.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct LocalPackages {
+    /// The folder of the file that names them.
+    pub base: String,
+    pub files: SourceFiles,
+}
+
+impl LocalPackages {
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+}
+
+/// Returns the path of a local package in a line of a requirements file: `./lib`, `-e ../lib[gpu]`, `file:./lib`.
+pub fn local_package(line: &str) -> Option<&str> {
+    let line = line.trim();
+    let flags = ["-e ", "--editable ", "--editable="];
+    let line = flags.iter().find_map(|flag| line.strip_prefix(flag)).unwrap_or(line).trim_start();
+    let line = line.strip_prefix("file:").unwrap_or(line);
+    let end = line.find([' ', ';', '[', '#']).unwrap_or(line.len());
+    let path = &line[..end];
+    (path == "." || path == ".." || path.starts_with("./") || path.starts_with("../")).then_some(path)
+}
+
+/// Returns the text of a requirements file whose local packages are installed as they are when it is read, and not as links to a
+/// folder that is gone later.
+pub fn without_links(text: &str) -> String {
+    let line = |line: &str| match local_package(line) {
+        Some(path) => {
+            let rest = line.find(path).map_or("", |at| &line[at + path.len()..]);
+            if path.starts_with("./") || path.starts_with("../") {
+                format!("{path}{rest}\n")
+            } else {
+                format!("{path}/{rest}\n")
+            }
+        }
+        None => format!("{line}\n"),
+    };
+    text.lines().map(line).collect()
 }
 
 impl Section for Environment {
@@ -129,6 +181,7 @@ impl Environment {
             packages,
             requirements: _,
             pyproject: _,
+            project,
             conda: _,
             python,
             path,
@@ -136,12 +189,17 @@ impl Environment {
             pip_install: _,
             lifecycle: _,
             texts,
+            contents,
         } = self;
         // The name of a file does not matter for the environment.
         let text = match (container, texts.is_empty()) {
             (Some(container), _) => json!([python, container.body()]),
             (None, true) => json!([packages, python, path]),
             (None, false) => json!([python, texts]),
+        };
+        let text = match contents.is_empty() {
+            true => text,
+            false => json!([text, project, contents.base, contents.files.digest()]),
         };
         let text = match alone {
             Some(name) => json!([text, name]).to_string(),
@@ -151,9 +209,10 @@ impl Environment {
     }
 }
 
-/// Lowers `[environment.KEY]` to a resource.
-pub fn lower(key: &str, section: &Environment, scope: &Scope) -> Resource {
-    let Environment { packages, python, path, container, pip_install, lifecycle, texts, .. } = section;
+/// Lowers `[environment.KEY]` to a resource, and the code of its local packages.
+pub fn lower(key: &str, section: &Environment, scope: &Scope) -> Vec<Resource> {
+    let Environment { packages, python, path, container, pip_install, lifecycle, texts, contents, .. } =
+        section;
     let api = api::environment();
     let origin = FieldPath::keys(["environment", key]);
     let facts = section.facts(key, &scope.owner);
@@ -174,13 +233,19 @@ pub fn lower(key: &str, section: &Environment, scope: &Scope) -> Resource {
     if let Some(python) = python {
         spec["python"] = json!(python);
     }
+    if !contents.is_empty() {
+        let digest = contents.files.digest();
+        spec["sources"] = json!({ "digest": digest, "base": contents.base, "project": section.project });
+    }
     if pip_install.is_some() {
         spec["pip"] = json!(true);
     }
     if let Some(hosts) = scope.target.host_names() {
         spec["hosts"] = json!(hosts);
     }
-    Resource {
+    let source =
+        FILES.into_iter().find(|(_, name)| texts.contains_key(*name)).map_or("requirements", |(key, _)| key);
+    let mut environment = Resource {
         address: Address::of("environment", key),
         identity: api::identity(&api, &name),
         kind: KindId::Environment,
@@ -193,12 +258,16 @@ pub fn lower(key: &str, section: &Environment, scope: &Scope) -> Resource {
         provenance: std::iter::once((FieldPath::keys(["spec"]), origin.clone()))
             .chain(FILES.map(|(key, name)| (FieldPath::keys(["spec", "files", name]), origin.key(key))))
             .chain([(FieldPath::keys(["spec", "container"]), origin.key("container"))])
+            .chain([(FieldPath::keys(["spec", "sources"]), origin.key(source))])
             .collect(),
-        origin,
+        origin: origin.clone(),
         depends_on: lifecycle.depends_on.iter().map(Address::new).collect(),
         protect: lifecycle.protect,
         recreation: Recreation::Always,
-    }
+    };
+    let code = Code { files: (&contents.files, origin.key(source)), working_dir: None };
+    let files = files::lower(&mut environment, &code, scope);
+    std::iter::once(environment).chain(files).collect()
 }
 
 fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
@@ -300,6 +369,46 @@ fn about(resource: &Resource) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::code::SourceFile;
+
+    #[test]
+    fn local_packages_are_found_in_requirements() {
+        for (line, path) in [
+            ("./lib", Some("./lib")),
+            ("-e ./lib", Some("./lib")),
+            ("--editable=../lib[gpu] ; python_version > '3'", Some("../lib")),
+            ("-e .", Some(".")),
+            ("file:./lib", Some("./lib")),
+            ("numpy", None),
+            ("-r other.txt", None),
+            ("/abs/lib", None),
+            ("lib @ file:///abs/lib", None),
+            (".hidden", None),
+        ] {
+            assert_eq!(local_package(line), path, "{line}");
+        }
+        assert_eq!(without_links("-e .\nnumpy\n-e ../lib[gpu]\n"), "./\nnumpy\n../lib[gpu]\n");
+    }
+
+    #[test]
+    fn the_code_of_a_local_package_makes_another_environment() {
+        let of = |text: Option<&str>| {
+            let mut section = Environment::default();
+            section.texts.insert("requirements.txt".to_owned(), "./lib\n".to_owned());
+            if let Some(text) = text {
+                assert!(
+                    section
+                        .contents
+                        .files
+                        .add("lib/a.py".to_owned(), SourceFile::new(false, text.as_bytes()))
+                );
+            }
+            section.digest(None)
+        };
+        assert_ne!(of(Some("1")), of(Some("2")));
+        assert_eq!(of(Some("1")), of(Some("1")));
+        assert_ne!(of(None), of(Some("1")));
+    }
 
     #[test]
     fn an_environment_is_ready_when_its_python_is_known() {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::dask::api::GROUP_LABEL;
 use crate::dask::cluster::DaskCluster;
 use crate::dask::group::{DaskGroup, address};
-use crate::hosts::{api, workers};
+use crate::hosts::{api, files, workers};
 use crate::kind::{Compare, Kind, PodSource, address_in};
 use crate::kubernetes::object::pods_labelled;
 use crate::scope::Scope;
@@ -62,6 +62,10 @@ pub(crate) fn lower(
             scope,
         ),
     });
+    let code = cluster.code.at(&of.origin);
+    files::add(&mut spec, &code);
+    files::add_folder(&mut spec["worker"], code.folder());
+    provenance.extend(files::provenance(&code, &[("worker", None)]));
     workers::add_slurm_options(&mut spec["worker"], section.slurm.as_ref(), scope);
     if let Some(names) = scope.target.host_names() {
         let hosts = workers::hosts_of(&section.hosts, &names);

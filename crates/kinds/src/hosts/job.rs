@@ -8,7 +8,7 @@ use crate::dask::device_memory;
 use crate::dask::job::{self, DaskJob, Restart};
 use crate::dask::replicas::Replicas;
 use crate::descriptions::in_parentheses;
-use crate::hosts::{api, cluster, slurm, workers};
+use crate::hosts::{api, cluster, files, slurm, workers};
 use crate::json::{count, text};
 use crate::kind::{ChangeContext, Compare, ConnectTarget, Defect, EndpointKind, Kind, PodSource, StopEffect};
 use crate::kubernetes::object::{gvk, pods_labelled};
@@ -73,14 +73,15 @@ fn runner(job: &ObjectId) -> ObjectId {
     }
 }
 
-/// Lowers `[dask_job.KEY]` on a host to a resource; `like` is the section that it names.
-pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &Scope) -> Resource {
+/// Lowers `[dask_job.KEY]` on a host to the job and its files; `like` is the section that it names.
+pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &Scope) -> Vec<Resource> {
     let origin = FieldPath::keys(["dask_job", key]);
     let api = api::job();
     let name = section.live_name(key);
     let environment = section.environment.as_deref().or(like.and_then(|like| like.environment.as_deref()));
     let own = own_cluster(section, like, environment);
-    let mut spec = cluster::spec(&own, scope);
+    let code = section.code(like, &origin);
+    let mut spec = cluster::spec(&own, &code, scope);
     // Without ports its scheduler takes two that are free: those of a copied cluster are that one's.
     for (key, port) in [("port", own.scheduler.port), ("dashboardPort", own.scheduler.dashboard_port)] {
         if let Some(port) = port {
@@ -88,6 +89,7 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
         }
     }
     spec["program"] = json!({ "args": section.args });
+    files::add_folder(&mut spec["program"], code.folder());
     if !section.keys.env.is_empty() {
         spec["program"]["env"] = workers::variables(&section.keys.env);
         workers::add_secret_refs(&mut spec["program"], &section.keys.env, scope);
@@ -106,7 +108,7 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
     let envs = [&section.keys.env, &own.scheduler.keys.env, &own.worker.keys.env];
     depends_on.extend(workers::secret_dependency(envs, scope));
     depends_on.extend(section.lifecycle.depends_on.iter().map(Address::new));
-    Resource {
+    let mut job = Resource {
         address: Address::of("dask_job", key),
         identity: api::identity(&api, name),
         kind: KindId::HostJob,
@@ -123,7 +125,9 @@ pub fn lower(key: &str, section: &DaskJob, like: Option<&DaskCluster>, scope: &S
         recreation: Recreation::Once {
             timeout: section.wait.then(|| section.timeout.unwrap_or(DEFAULT_JOB_TIMEOUT)),
         },
-    }
+    };
+    let files = files::lower(&mut job, &code, scope);
+    std::iter::once(job).chain(files).collect()
 }
 
 /// Returns the job's own cluster.
@@ -184,6 +188,9 @@ fn provenance(
         let packages = FieldPath::keys(["environment", &facts.key]);
         provenance.push((path(&["environment", "digest"]), packages));
     }
+    let code = section.code(like, origin);
+    provenance.extend(cluster::code_provenance(&own.worker, &worker, &code));
+    provenance.extend(files::provenance(&code, &[("program", None)]));
     let (config, table) = section.config(like, origin);
     provenance.extend(cluster::config_provenance(own, &table));
     provenance.extend(config.process_provenance(&section.keys.env, &path(&["program"]), &table));

@@ -6,6 +6,7 @@ pub mod api;
 pub mod cluster;
 pub mod container;
 pub mod environment;
+pub mod files;
 pub mod group;
 pub mod job;
 pub mod slurm;

@@ -19,7 +19,8 @@
 //!
 //! Pods:
 //!
-//! - `template`: a PodSpec from short keys; `pods`: the pods of a resource, and their logs; `pod_state`: the fields of a status.
+//! - `template`: a PodSpec from short keys; `pods`: the pods of a resource, and their logs; `pod_state`: the fields of a status;
+//!   `pod_code`: the user's own files.
 //! - `why`: why a pod does not run, and the remedy; `conditions`: readiness of kinds that are only known by their conditions.
 //! - `flex_start`, `request_state`: pods that wait for nodes; `namespace_deletion`: a namespace that waits for its contents.
 //! - `endpoint`: the Service, ports and pod to connect to.
@@ -43,6 +44,7 @@ pub mod namespace_deletion;
 pub mod object;
 pub mod once_digest;
 pub mod ownership;
+pub mod pod_code;
 pub mod pod_state;
 pub mod pods;
 pub mod pods_and_stateful_sets;

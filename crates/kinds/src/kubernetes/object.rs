@@ -106,6 +106,7 @@ pub fn kind_of(object: &ObjectId) -> KindId {
         (DASK_GROUP, "DaskWorkerGroup") => KindId::DaskGroup,
         (DASK_GROUP, "DaskAutoscaler") => KindId::DaskAutoscaler,
         (HOSTS_GROUP, "Environment") => KindId::Environment,
+        (HOSTS_GROUP, "Files") => KindId::HostFiles,
         (HOSTS_GROUP, "Cluster") => KindId::HostCluster,
         (HOSTS_GROUP, "WorkerGroup") => KindId::HostGroup,
         (HOSTS_GROUP, "Job") => KindId::HostJob,

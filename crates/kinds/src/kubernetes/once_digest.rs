@@ -4,8 +4,9 @@ use serde_json::Value;
 
 use crate::kubernetes::equality;
 use crate::kubernetes::object::object_schema;
+use crate::kubernetes::pod_code;
 use crate::{driver_path, pod_defaults, security_defaults};
-use model::address::Segment;
+use model::address::{FieldPath, Segment};
 use model::record::Completions;
 use model::resource::{Recreation, Resource};
 
@@ -57,8 +58,14 @@ fn own_spec(resource: &Resource, excluded: Excluded) -> Value {
         Excluded::None => {}
     }
     let copied = resource.provenance.iter().filter(|(_, origin)| !resource.origin.contains(origin));
-    for (path, _) in copied {
+    // A section that a job copies may have code later, so a job is the same with and without it.
+    let is_code = |path: &&FieldPath| path.find(&resource.body).is_some_and(pod_code::is_variable);
+    let (code, others): (Vec<_>, Vec<_>) = copied.map(|(path, _)| path).partition(is_code);
+    for path in others {
         clear(&mut body, path.segments());
+    }
+    for path in code {
+        pod_code::remove_variable(&mut body, path);
     }
     body["spec"].take()
 }
@@ -88,7 +95,7 @@ mod tests {
 
     use super::*;
     use crate::dask;
-    use model::address::{Address, FieldPath};
+    use model::address::Address;
     use model::resource::{Identity, KindId, ObjectId};
 
     fn job(memory: &str, args: &[&str]) -> Resource {

@@ -636,7 +636,10 @@ impl Fleet {
 }
 
 fn is_shared(plural: &str) -> bool {
-    matches!(plural, "pods" | "environments" | "clusters" | "workergroups" | "jobs" | "strangers" | SECRETS)
+    matches!(
+        plural,
+        "pods" | "environments" | "files" | "clusters" | "workergroups" | "jobs" | "strangers" | SECRETS
+    )
 }
 
 fn absent(request: &Request) -> ApiError {

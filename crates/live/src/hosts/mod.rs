@@ -12,6 +12,7 @@
 //! | resource | group | what it is |
 //! | --- | --- | --- |
 //! | `environments` | `hosts.dask-infra.dev/v1` | a Python environment, in a folder of its own |
+//! | `files` | | the user's own code: a folder for each content |
 //! | `clusters`, `workergroups`, `jobs` | | a Dask cluster, a group of its workers, a job with a cluster of its own |
 //! | `strangers` | | Dask processes of no stack: only LIST |
 //! | `namespaces`, `configmaps`, `secrets`, `events` | `v1` | the record and the lock; values for processes |
@@ -74,6 +75,7 @@ pub const AGENT: &str = concat!(
     include_str!("agent/comm.py"),
     include_str!("agent/slurm.py"),
     include_str!("agent/environments.py"),
+    include_str!("agent/files.py"),
     include_str!("agent/containers.py"),
     include_str!("agent/gpus.py"),
     include_str!("agent/plugins.py"),

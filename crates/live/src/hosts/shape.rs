@@ -100,6 +100,12 @@ struct Object<S> {
 }
 
 #[derive(Deserialize)]
+struct Files {
+    phase: Option<Word>,
+    message: Option<Text>,
+}
+
+#[derive(Deserialize)]
 struct Environment {
     phase: Option<Word>,
     digest: Option<Word>,
@@ -255,6 +261,7 @@ pub fn check(path: &str, answer: &Value) -> Result<(), String> {
     }
     let one: fn(&Value) -> Result<(), String> = match plural {
         "environments" => has_shape::<Object<Environment>>,
+        "files" => has_shape::<Object<Files>>,
         "clusters" | "workergroups" | "jobs" => has_shape::<Object<DaskStatus>>,
         "pods" => has_shape::<Object<Pod>>,
         "strangers" => has_shape::<ForeignProcess>,

@@ -854,6 +854,14 @@ codes! {
      workers, add a `group` with its own `capacity`."
     => "[dask_cluster.rapids]\ncapacity = \"queued\"\nmax_run_duration = \"1d\"\nworker = { replicas = 8, gpus = 1, pool = \"a100\" }   # DI0329: { min = 0, max = 8 }"
 
+    UserFiles "DI0330" "files that cannot be copied"
+    "`files` takes files and folders with your own code, relative to the folder of the stack file. They are read when the stack is \
+     loaded, and copied with the apply. A file that does not exist, cannot be read, or is a pipe or a device is an error, and so are two \
+     files with one path. On Kubernetes the files are a ConfigMap, which has at most 1 MiB. For more, put the code into the image, \
+     onto a PersistentVolumeClaim, or into a bucket that GKE mounts by Cloud Storage FUSE; packages from an index need no files. On \
+     hosts the limit is 16 MiB. Data does not belong in `files`."
+    => "[dask_cluster.rapids]\nfiles = [\"train.py\", \"lib/\"]"
+
     CapacityBeside "DI0331" "a key that `capacity` replaces"
     "`capacity` lists the ways to buy the machines of a pool, and each way sets what it needs. `spot`, `flex_start` and \
      `queued` cannot be set on such a pool, and `reservation` only names the reservation for the way \"reservation\"."
@@ -957,6 +965,11 @@ codes! {
      before the workers are created, in a Pod with their image, resources and nodes, so `pool` and the other keys of the place are \
      those of the workers. On hosts it is a program of Python and a client."
     => "[check.torch]\nrun = [\"python\", \"-c\", \"import torch; assert torch.cuda.is_available()\"]\nas = \"worker\""
+
+    CodeKeys "DI0350" "a key for code that cannot work"
+    "`files` are the code of processes that the stack starts: not of a Dask cluster with `manage = false`, and not of a built-in check. They are the \
+     first place of `PYTHONPATH`; a value of the section comes after it, so it must be text. `working_dir` is an absolute path, or one below `files`."
+    => "[dask_job.train]\nlike = \"rapids\"\nfiles = [\"train.py\"]\nworking_dir = \"/data\"\nargs = [\"python\", \"/opt/dask-infra/files/train.py\"]"
 
     GpuPoolFirst "DI0351" "the first pool has GPUs"
     "GKE sets its `nvidia.com/gpu` taint on GPU pools only if the cluster already has a pool without GPUs. In \

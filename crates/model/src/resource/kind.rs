@@ -73,6 +73,8 @@ kinds! {
     Notebook "notebook",
     /// A Python environment on a host.
     Environment "environment",
+    /// The user's own code on a host.
+    HostFiles "host_files",
     /// A Dask cluster of processes on a host.
     HostCluster "host_cluster",
     /// A group of its workers.

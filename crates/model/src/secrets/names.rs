@@ -181,9 +181,57 @@ pub(super) fn is_auth(name: &str) -> bool {
     words(name).last().is_some_and(|last| last == "AUTH")
 }
 
+/// Names of files with keys, passwords or tokens. Sources: ssh-keygen(1), git-credential-store(1), netrc(5), the documentation of
+/// pip, Docker, AWS and gcloud on their configuration files.
+const FILES: [&str; 16] = [
+    "id_rsa",
+    "id_dsa",
+    "id_ecdsa",
+    "id_ed25519",
+    ".netrc",
+    "_netrc",
+    ".pgpass",
+    ".pypirc",
+    ".npmrc",
+    ".git-credentials",
+    ".dockerconfigjson",
+    "credentials",
+    "credentials.json",
+    "application_default_credentials.json",
+    "kubeconfig",
+    "service-account.json",
+];
+
+/// Ends of the names of files with keys.
+const KEY_FILES: [&str; 7] = [".pem", ".key", ".p12", ".pfx", ".jks", ".keystore", ".kdbx"];
+
+/// Returns true if a file of this path has secrets by its name: `.env`, `tls.key`, `id_rsa`. An example of one has none.
+pub fn is_secret_file(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
+    let is_example =
+        ["example", "sample", "template", "dist"].iter().any(|end| name.ends_with(&format!(".{end}")));
+    let is_env = name == ".env" || name.starts_with(".env.");
+    !is_example
+        && (is_env || FILES.contains(&name.as_str()) || KEY_FILES.iter().any(|end| name.ends_with(end)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_of_keys_are_known_by_their_names() {
+        for name in
+            [".env", "conf/.env.prod", "id_rsa", "a/tls.PEM", "server.key", ".netrc", "credentials.json"]
+        {
+            assert!(is_secret_file(name), "{name}");
+        }
+        for name in
+            ["env.py", ".env.example", "train.py", "keys.py", "id_rsa.pub", "credentials.py", "monkey"]
+        {
+            assert!(!is_secret_file(name), "{name}");
+        }
+    }
 
     #[test]
     fn a_name_is_taken_apart_when_a_word_in_it_tells_a_secret() {

@@ -108,8 +108,9 @@ impl<'a> Observed<'a> {
             Compare::Kubernetes(effect) => {
                 let schema = self.crd_schemas.schema(resource);
                 let given = &self.inputs.world.env_values;
+                let body = kind.readable(&resource.body);
                 let mut compared =
-                    env_secrets::compare(given, &resource.body, live, &self.manager, schema.as_ref(), effect);
+                    env_secrets::compare(given, &body, live, &self.manager, schema.as_ref(), effect);
                 compared.changes.extend(other_version(&resource.body, live, &self.manager));
                 immutable::replace_if_immutable(resource, live, &mut compared.changes);
                 Some(compared)

@@ -9,7 +9,7 @@ use crate::planner::{Planner, Selected};
 use crate::reason::{OtherStacks, Reason};
 use crate::{
     Action, Adopted, Change, Note, observe::address_match, observe::env_secrets, observe::immutable,
-    propose::hosts,
+    propose::code, propose::hosts,
 };
 use kinds::gke;
 use kinds::gke::compare::FingerprintInput;
@@ -60,7 +60,7 @@ impl Planner<'_> {
                 return;
             }
         }
-        if self.plan_request_for_workers(resource) {
+        if self.plan_request_for_workers(resource) || self.plan_unused_code(resource) {
             return;
         }
         let is_cluster = matches!(resource.identity, Identity::Cluster(_));
@@ -135,6 +135,7 @@ impl Planner<'_> {
             compared.changes.retain(|field| gke::node_pool::is_emptied_by(&field.path));
         }
         self.compare_dask_state(resource, live, &mut compared);
+        self.name_changed_files(resource, live, &mut compared);
         hosts::adjust_host_worker_changes(kind, live, &mut compared.changes);
         self.note_move(resource, &mut compared.changes);
         if !self.observed.inputs.replace.contains(&resource.address) {
@@ -227,7 +228,9 @@ impl Planner<'_> {
         live: &Value,
         changes: &[FieldChange],
     ) -> (Action, Option<Reason>) {
-        let asked = self.observed.inputs.replace.iter().any(|address| address == &resource.address);
+        let named = self.observed.inputs.replace.iter().any(|address| address == &resource.address);
+        // Files of one content are always the same, and what runs may use them until it is replaced itself.
+        let asked = named && !code::is_code(resource);
         if asked {
             self.refuse_replace_in_use(resource);
             return (Action::Replace, Some(Reason::Requested));

@@ -9,6 +9,7 @@
 //! Rules of single kinds, which the steps call:
 //!
 //! - `adopt`: a plan that adopts foreign resources, and nothing else.
+//! - `code`: the user's own files, which follow what uses them.
 //! - `crds`: fields and versions that a changed CRD no longer has.
 //! - `dask`: worker counts, jobs that run once, what is deleted with a Dask cluster.
 //! - `hosts`: workers, host names and certificates on hosts.
@@ -23,6 +24,7 @@
 //!   deleted one.
 
 pub mod adopt;
+pub(crate) mod code;
 pub(crate) mod crds;
 pub(crate) mod dask;
 pub(crate) mod desired;

@@ -11,8 +11,8 @@ use kinds::kubernetes::{provisioning, request_state};
 use model::address::Address;
 use model::resource::{Identity, KindId, Resource};
 
-/// Decisions about a provisioning request whose workers are deleted.
-pub(crate) enum FormerRequest {
+/// Decisions about a provisioning request whose workers are deleted, and about files that a section had before.
+pub(crate) enum Former {
     Delete(Reason),
     Keep(Reason),
 }
@@ -79,7 +79,7 @@ impl<'a> Planner<'a> {
 
     /// Decides about requests and PodTemplates of former workers. They are deleted with those workers, but a PodTemplate that a
     /// kept request names is kept.
-    pub(crate) fn former_request(&self, identity: &Identity, address: &Address) -> Option<FormerRequest> {
+    pub(crate) fn former_request(&self, identity: &Identity, address: &Address) -> Option<Former> {
         let object = identity.object()?;
         if !matches!(object.gvk.kind.as_str(), "PodTemplate" | "ProvisioningRequest") {
             return None;
@@ -90,7 +90,7 @@ impl<'a> Planner<'a> {
             .iter()
             .find(|change| kinds::of(change.kind).has_workers && change.address.as_str() == section)?;
         if consumer.action.creates() || consumer.stops() {
-            return Some(FormerRequest::Delete(Reason::FormerWorkersRequest));
+            return Some(Former::Delete(Reason::FormerWorkersRequest));
         }
         let names = |change: &&Change| {
             let live = self.live(&change.identity);
@@ -99,6 +99,6 @@ impl<'a> Planner<'a> {
                 && live
                     .is_some_and(|live| live["spec"]["podSets"][0]["podTemplateRef"]["name"] == *object.name)
         };
-        self.changes.iter().find(names).map(|_| FormerRequest::Keep(Reason::TemplateOfKeptRequest))
+        self.changes.iter().find(names).map(|_| Former::Keep(Reason::TemplateOfKeptRequest))
     }
 }

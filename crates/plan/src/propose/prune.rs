@@ -8,7 +8,8 @@ use serde_json::Value;
 use crate::observe::cascade::is_namespace;
 use crate::observe::{fingerprint, is_in_kubernetes, labels_path, pool_identity_field};
 use crate::planner::Planner;
-use crate::propose::provisioned_workers::FormerRequest;
+use crate::propose::code;
+use crate::propose::provisioned_workers::Former;
 use crate::reason::{Parent, Reason};
 use crate::{Action, Change, Inputs, Mode, Note, observe::diff};
 use kinds::gke;
@@ -61,8 +62,10 @@ impl<'a> Planner<'a> {
         if self.cluster_is_new {
             return;
         }
-        let (owned, note) = self.owned();
+        let (mut owned, note) = self.owned();
         self.notes.extend(note);
+        // They go with the last resource that uses them.
+        owned.sort_by_key(|owned| code::is_config_map(&owned.identity, owned.live));
         let desired = self.observed.inputs.desired.iter();
         let sections: BTreeSet<&str> = desired.map(|resource| resource.address.section()).collect();
         for mut owned in owned {
@@ -77,9 +80,10 @@ impl<'a> Planner<'a> {
                 self.changes.iter().any(|change| change.action == Action::Run && change.address == *check)
             });
             if !stays && !taken && !self.observed.desired.contains_key(&owned.identity) {
-                let why = match self.former_request(&owned.identity, &owned.address) {
-                    Some(FormerRequest::Delete(why)) => why,
-                    Some(FormerRequest::Keep(why)) => {
+                let former = self.former_request(&owned.identity, &owned.address);
+                let why = match former.or_else(|| self.former_files(&owned.identity)) {
+                    Some(Former::Delete(why)) => why,
+                    Some(Former::Keep(why)) => {
                         owned.kept_because = Some(why.clone());
                         why
                     }

@@ -11,6 +11,7 @@ use kinds::dask::replicas::WorkerCountOwner;
 use kinds::dask::service::DaskService;
 use kinds::env::Variable;
 use kinds::hosts::cluster::{DASHBOARD_PORT, PORT, listen_address};
+use kinds::hosts::environment::local_package;
 use kinds::section::PodKeys;
 use kinds::short_forms::host_names;
 use model::address::{Address, FieldPath};
@@ -363,6 +364,14 @@ pub(crate) fn environments_are_there(context: &mut Context<'_>) {
     for (key, environment) in &stack.environment {
         let path = FieldPath::keys(["environment", key]);
         of_environment(context, &path, environment);
+        if environment.project && environment.pyproject.is_none() {
+            let message = format!(
+                "`project` of `{path}` installs the project of a `pyproject.toml`, and none is named"
+            );
+            let finding =
+                Diagnostic::error(Code::EnvironmentSource, message).at_value(path.key("project"), "of what?");
+            context.say(finding.help("add `pyproject = \"pyproject.toml\"`, or remove it"));
+        }
     }
     if !stack.is_on_hosts() {
         return;
@@ -392,13 +401,15 @@ fn of_environment(context: &mut Context<'_>, path: &FieldPath, environment: &Env
     let Environment { packages, python, path: found, texts, .. } = environment;
     for line in texts.get("requirements.txt").into_iter().flat_map(|text| text.lines()).map(str::trim) {
         let word = line.split([' ', '=']).next().unwrap_or_default();
-        let is_elsewhere = line.starts_with(['-', '.', '/', '~']) && !OPTIONS.contains(&word);
+        let is_local = local_package(line).is_some();
+        let is_elsewhere = line.starts_with(['-', '.', '/', '~']) && !OPTIONS.contains(&word) && !is_local;
         if is_elsewhere || line.starts_with("file:") {
             let message = format!("`requirements` of `{path}` has a line that is not a package: `{word} …`");
             let finding = Diagnostic::error(Code::EnvironmentSource, message);
             let finding = finding.at_value(path.key("requirements"), "in this file");
             context.say_of_value(finding.help(
-                "only the file itself is brought to the host: lock everything into it (`uv pip compile`)",
+                "only the file itself and the local packages that it names (`./lib`) are brought to the host: lock everything else into it \
+                 (`uv pip compile`)",
             ));
         }
     }

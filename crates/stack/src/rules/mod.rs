@@ -18,6 +18,7 @@ mod capacity;
 mod capacity_options;
 mod charts;
 mod checks;
+mod code;
 mod config;
 mod container;
 mod dask;
@@ -83,6 +84,9 @@ const RULES: &[Rule] = &[
     hosts::checks_have_a_cluster,
     hosts::least_bandwidths_are_numbers,
     checks::programs_can_run,
+    code::files_can_be_copied,
+    code::code_has_a_use,
+    code::working_folders_exist,
     checks::time_limits_are_durations,
     hosts::images_of_checks_are_known,
     sections::dependencies_exist,

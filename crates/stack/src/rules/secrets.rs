@@ -8,12 +8,13 @@ use crate::rules::Context;
 use crate::rules::manifests::given_pods;
 use crate::rules::names::is_variable;
 use crate::{SecretKey, Variable};
+use kinds::hosts::environment::is_usual_name;
 use kinds::kubernetes::{bundle, endpoint};
 use kinds::section::PodRole;
-use model::address::FieldPath;
+use model::address::{FieldPath, Segment};
 use model::diag::{Code, Diagnostic};
 use model::secrets::env_values::ENV_PREFIX;
-use model::secrets::{follows_flag, has_secret_shape, is_literal, redacted};
+use model::secrets::{follows_flag, has_secret_shape, is_literal, is_secret_file, redacted};
 
 /// Ways to pass a secret to the place that needs it.
 #[derive(Clone, Copy)]
@@ -25,6 +26,8 @@ enum Remedy {
     Argument,
     /// A chart's value.
     Value,
+    /// A file that is copied.
+    File,
     /// A place that does not accept a reference.
     Elsewhere,
 }
@@ -45,6 +48,7 @@ struct Literal {
 pub(crate) fn secrets_are_named(context: &mut Context<'_>) {
     let mut look = Look { context, section: FieldPath::root(), found: Vec::new(), taken: Vec::new() };
     look.sections();
+    look.files();
     look.objects();
     look.values();
     let Look { found, taken, .. } = look;
@@ -82,7 +86,8 @@ pub(crate) fn secrets_are_named(context: &mut Context<'_>) {
     }
 }
 
-fn refused(Literal { address, place, name, why, remedy }: &Literal) -> Diagnostic {
+fn refused(literal: &Literal) -> Diagnostic {
+    let Literal { address, place, name, why, remedy } = literal;
     let remedy = match remedy {
         Remedy::Variable => format!(
             "refer to a key of a Secret: `{name} = {{ secret = \"NAME\", key = \"KEY\" }}`; `kubectl create secret generic NAME \
@@ -99,12 +104,24 @@ fn refused(Literal { address, place, name, why, remedy }: &Literal) -> Diagnosti
         Remedy::Value => {
             "put it into a Secret and give the chart its name (often the value `existingSecret`)".to_owned()
         }
+        Remedy::File => {
+            "keep it out of `files`, and pass the value by a variable: `env = { NAME = { secret = \"env:NAME\" } }`".to_owned()
+        }
         Remedy::Elsewhere => "put it into a Secret (`kubectl create secret generic`) and refer to that".to_owned(),
     };
     let key = quoted(address);
-    let message = format!("`{name}` {why}, and values in this file appear in plans and in the cluster");
-    Diagnostic::error(Code::LiteralSecret, message)
-        .at_key(place.clone(), "")
+    let message = match literal.remedy {
+        Remedy::File => {
+            format!("the file `{name}` {why}, and its content would be copied to where the processes run")
+        }
+        _ => format!("`{name}` {why}, and values in this file appear in plans and in the cluster"),
+    };
+    let finding = Diagnostic::error(Code::LiteralSecret, message);
+    let finding = match literal.remedy {
+        Remedy::File => finding.at_value(place.clone(), "named here"),
+        _ => finding.at_key(place.clone(), ""),
+    };
+    finding
         .help(format!("{remedy}; if it may be public, allow it: `[allow.literal_secrets]` `{key} = \"why\"`"))
 }
 
@@ -184,6 +201,46 @@ impl Look<'_, '_> {
         for (path, pod, _) in given_pods(self.context) {
             self.section = path.parent().unwrap_or_default();
             self.tree(pod, &path);
+        }
+    }
+
+    /// Checks the files that are copied, by their names and by the shapes in their contents.
+    fn files(&mut self) {
+        let stack = self.context.stack;
+        let clusters = stack.dask_cluster.iter().map(|(key, section)| ("dask_cluster", key, &section.code));
+        let jobs = stack.dask_job.iter().map(|(key, section)| ("dask_job", key, &section.code));
+        let checks = stack.check.iter().map(|(key, section)| ("check", key, &section.code));
+        let sections = clusters.chain(jobs).chain(checks);
+        let code = sections.map(|(kind, key, code)| (FieldPath::keys([kind, key, "files"]), &code.contents));
+        let environments = stack.environment.iter().map(|(key, section)| {
+            let named = if section.pyproject.is_some() { "pyproject" } else { "requirements" };
+            (FieldPath::keys(["environment", key, named]), &section.contents.files)
+        });
+        let environment = Segment::Key("environment".to_owned());
+        for (place, files) in code.chain(environments) {
+            for (path, file) in files.iter() {
+                // The text of an environment's own file is checked by its rule.
+                let name = path.rsplit('/').next().unwrap_or(path);
+                if place.segments().first() == Some(&environment) && is_usual_name(name) {
+                    continue;
+                }
+                let why = if is_secret_file(path) {
+                    Some("is named like one with secrets")
+                } else if String::from_utf8(file.bytes()).is_ok_and(|text| has_secret_shape(&text)) {
+                    Some("has what looks like a secret")
+                } else {
+                    None
+                };
+                if let Some(why) = why {
+                    self.found.push(Literal {
+                        address: place.key(path),
+                        place: place.clone(),
+                        name: path.clone(),
+                        why,
+                        remedy: Remedy::File,
+                    });
+                }
+            }
         }
     }
 

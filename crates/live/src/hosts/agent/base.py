@@ -41,6 +41,7 @@ KINDS = {
     "pods": ("v1", "Pod", True),
     "events": ("v1", "Event", True),
     "environments": (HOSTS, "Environment", False),
+    "files": (HOSTS, "Files", False),
     "clusters": (HOSTS, "Cluster", False),
     "workergroups": (HOSTS, "WorkerGroup", False),
     "jobs": (HOSTS, "Job", False),

@@ -34,6 +34,8 @@ class Clusters:
             }
             if live["spec"].get("idleTimeout"):
                 wanted[cluster + "-scheduler"]["idle"] = live["spec"]["idleTimeout"]
+            if live["spec"].get("files"):
+                wanted[cluster + "-scheduler"]["files"] = live["spec"]["files"]
         if not going and has_adapter(live):
             wanted[adapter_name(live)] = {
                 "component": ADAPTER, "group": "", "cluster": cluster, "environment": live["spec"]["environment"],
@@ -54,6 +56,8 @@ class Clusters:
                 }
                 if "host" in live["spec"]:
                     wanted[name]["spread"] = True
+                if owner["spec"].get("files"):
+                    wanted[name]["files"] = owner["spec"]["files"]
         return wanted
 
     def is_as_wanted(self, cluster, pod):

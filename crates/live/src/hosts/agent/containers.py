@@ -243,7 +243,7 @@ class Containers:
         pod["internal"]["container"] = {key: container[key] for key in ("runtime", "program", "home") if key in container}
         if given.get("gpus") and not given.get("job"):
             check_gpu_access(container["runtime"])
-        return contained(container, command, variables, name=container_names(pod)[-1], **given)
+        return contained(container, command, variables, name=container_names(pod)[-1], place=pod["internal"].get("folder"), **given)
 
     def listeners(self, pod, process):
         """Processes of which one listens where a scheduler does: in a container that is not the noted one."""
@@ -293,7 +293,7 @@ def client_variables(variables):
     return dict(given, **variables)
 
 
-def contained(container, command, variables, name=None, folders=(), gpus=False, job=False):
+def contained(container, command, variables, name=None, folders=(), gpus=False, job=False, place=None):
     """The command line that runs a command in a container, and the variables of the runtime's client. One without a name is for
     people to type."""
     home = home_folder() if container.get("home", True) else "/"
@@ -304,7 +304,7 @@ def contained(container, command, variables, name=None, folders=(), gpus=False, 
     variables = dict({"PYTHONNOUSERSITE": "1"}, **variables)
     image = container.get("shared", container["image"]) if job else container["image"]
     if container["runtime"] in OF_FILES:
-        line = [container["program"], "exec", "--pwd", home or "/"] + (["--nv"] if gpus else [])
+        line = [container["program"], "exec", "--pwd", place or home or "/"] + (["--nv"] if gpus else [])
         # The folder that it is started in is mounted as well, and those that the site's configuration names, which may hold homes.
         line += [] if home else ["--no-mount", "home,cwd,hostfs,bind-paths"]
         line += [word for mount in mounts for word in ("--bind", mount)]
@@ -320,7 +320,7 @@ def contained(container, command, variables, name=None, folders=(), gpus=False, 
     if job:
         # Its limits are those of its job.
         line += ["--cgroups", "disabled"]
-    line += ["--user", "%d:%d" % (os.geteuid(), os.getegid()), "--workdir", home or "/"]
+    line += ["--user", "%d:%d" % (os.geteuid(), os.getegid()), "--workdir", place or home or "/"]
     line += [word for mount in (["%s:%s" % (home, home)] if home else []) + mounts for word in ("--volume", mount)]
     if gpus:
         line += ["--device", "nvidia.com/gpu=all"] if container["runtime"] == "podman" else ["--gpus", "all"]

@@ -153,10 +153,19 @@ class Environments:
         files = self.store.at("making", spec["digest"] + FILES)
         os.makedirs(files, mode=0o700, exist_ok=True)
         try:
+            base, sources = files, spec.get("sources")
+            if sources:
+                brought = self.files_folder(sources["digest"])
+                if not os.path.isdir(brought) or os.path.islink(brought):
+                    raise Refused(500, "Failed", "the local packages of the environment are not on this host: `apply` copies them")
+                shutil.copytree(brought, files, symlinks=True, dirs_exist_ok=True)
+                base = os.path.join(files, *parts_of(sources["base"])) if sources.get("base") else files
+                os.makedirs(base, mode=0o700, exist_ok=True)
             for one, text in spec.get("files", {}).items():
-                with open(os.path.join(files, os.path.basename(one)), "w") as file:
+                with open(os.path.join(base, os.path.basename(one)), "w") as file:
                     file.write(text)
-            self.run_makers(name, self.makers(spec, files, folder, python), folder, uid)
+            # Local packages are named relative to the file.
+            self.run_makers(name, self.makers(spec, base, folder, python), folder, uid, base if sources else None)
         finally:
             shutil.rmtree(files, ignore_errors=True)
 
@@ -168,7 +177,10 @@ class Environments:
             if not uv:
                 message = "there is no uv on %s: it installs what uv.lock says. %s"
                 raise Refused(500, "Failed", message % (socket.gethostname(), LOOKED))
-            sync = [uv, "sync", "--locked", "--no-install-project", "--no-dev", "--project", files]
+            sources = spec.get("sources", {})
+            # The folder that links would lead to is removed.
+            only = ([] if sources.get("project") else ["--no-install-project"]) + (["--no-editable"] if sources else [])
+            sync = [uv, "sync", "--locked"] + only + ["--no-dev", "--project", files]
             made = [sync + (["--python", base] if base else [])]
             return made + ([[uv, "pip", "install", "--python", python, "pip"]] if spec.get("pip") else [])
         if "environment.yml" in given:
@@ -192,7 +204,7 @@ class Environments:
             fill = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"] + packages
         return [make] + ([fill] if packages else [])
 
-    def run_makers(self, name, commands, folder, uid):
+    def run_makers(self, name, commands, folder, uid, place=None):
         file = self.store.at("logs", log_name("environment-" + name))
         with self.store.locked():
             os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
@@ -206,7 +218,7 @@ class Environments:
                 log.flush()
                 given = dict(for_makers(), **{MARK: mark, "UV_PROJECT_ENVIRONMENT": folder})
                 # Installers read files of the current folder, which may be a repository of others.
-                place = os.path.dirname(folder) or self.store.base
+                place = place or os.path.dirname(folder) or self.store.base
                 running = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=given, cwd=place)
                 try:
                     running.wait(max(0, until - time.monotonic()))
@@ -257,7 +269,8 @@ class Environments:
         used |= {pod.get("internal", {}).get("environment") for pod in pods}
         for digest in os.listdir(folder) if os.path.isdir(folder) else []:
             if digest not in used:
-                self.store.discard(digest)
+                self.store.discard("environments", digest)
+        self.collect_files(pods)
         self.store.forget_made()
         self.clear()
 

@@ -237,12 +237,14 @@ class Jobs:
         environment = self.environment(spec["environment"]["name"])
         if not environment or environment["status"].get("phase") != "Ready":
             raise Refused(500, "Failed", "the environment %s is not ready" % spec["environment"]["name"])
-        found = self.program_file(program["args"][0], environment["status"])
+        given, seen = self.with_files(pod, spec.get("files"), program.get("workingDir"), self.with_secrets(program))
+        self.check_place(pod)
+        found = self.program_file(program["args"][0], environment["status"], pod["internal"].get("folder"))
         if not found:
             message = "there is no program `%s` in the environment %s, nor on the PATH of this host"
             raise Refused(500, "Failed", message % (program["args"][0], spec["environment"]["name"]))
         terms = terms_of(self.store.get("jobs", live["metadata"]["name"]))
-        variables = dict({"PYTHONUNBUFFERED": "1", SCHEDULER: contact(terms)}, **self.with_secrets(program))
+        variables = dict({"PYTHONUNBUFFERED": "1", SCHEDULER: contact(terms)}, **given)
         variables.update(security(terms.get("tls")))
         if "container" not in environment["status"]:
             variables.setdefault("PATH", path_with(environment["status"]["python"]))
@@ -253,17 +255,19 @@ class Jobs:
         command = [found] + program["args"][1:]
         command, variables = self.in_environment(
             pod, environment["status"], command, variables, gpus=bool(pod["internal"].get("gpus")),
-            folders=[terms["tls"]] if "tls" in terms else [])
+            folders=([terms["tls"]] if "tls" in terms else []) + seen)
         pod["spec"]["containers"][0]["command"] = command
         self.store.remove("logs", exit_name(name))
         self.spawn(pod, ["/bin/sh", "-c", SHELL, "sh", self.store.at("logs", exit_name(name))] + command, variables)
 
-    def program_file(self, first, status):
+    def program_file(self, first, status, folder=None):
         # The environment's, even where it is called otherwise.
         if first in ("python", "python3"):
             return status["python"]
         # Only its image tells what is in it.
         first = os.path.expanduser(first)
+        if folder and "/" in first:
+            first = os.path.join(folder, first)
         return first if "container" in status else shutil.which(first, path=path_with(status["python"]))
 
     def unlike_program(self, live):

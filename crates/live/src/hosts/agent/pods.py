@@ -53,6 +53,10 @@ class Pods:
             if scratch and worker.get("localDirectory"):
                 pod["internal"]["scratch"] = scratch
             command, variables = self.command(name, what, scratch)
+            own = worker or (what["scheduler"] if what["component"] == "scheduler" else {})
+            variables, seen = self.with_files(pod, what.get("files"), own.get("workingDir"), variables)
+            if not is_of_slurm(what):
+                self.check_place(pod)
             if own_gpus(what):
                 host_gpus = gpus()
                 pod["internal"]["gpus"] = self.free_gpus(own_gpus(what), host_gpus)
@@ -69,7 +73,7 @@ class Pods:
                     # Where its scheduler file goes.
                     folders.append(os.path.dirname(self.scheduler_file(name)))
             folders.append(what["scheduler"].get("tls"))
-            given["folders"] = [os.path.expanduser(folder) for folder in folders if folder]
+            given["folders"] = [os.path.expanduser(folder) for folder in folders if folder] + seen
             status = self.environment(what["environment"]["name"])["status"]
             command, variables = self.in_environment(pod, status, command, variables, **given)
         except (Refused, OSError) as why:
@@ -239,7 +243,8 @@ class Pods:
                 os.dup2(said.fileno(), 0)
             os.umask(UMASK)
             # Runtimes may show a container the folder that they are started in.
-            os.chdir(home_folder() if pod["internal"].get("container", {}).get("home", True) else "/")
+            outside = home_folder() if pod["internal"].get("container", {}).get("home", True) else "/"
+            os.chdir(outside if is_contained(pod) else pod["internal"].get("folder", outside))
             os.execve(command[0], command, given)
         pod["internal"]["process"] = detach(run)
         del pod["internal"]["starter"]
@@ -307,14 +312,17 @@ class Pods:
                 self.store.put("pods", pod)
                 return
         command = [python] + container["command"][1:]
-        folder = terms_of(live).get("tls")
+        folder, own = terms_of(live).get("tls"), pod["metadata"].get("annotations", {})
         try:
             variables.update(security(folder))
+            variables, seen = self.with_files(pod, own.get("hosts.dask-infra.dev/files"), container.get("workingDir"), variables)
+            self.check_place(pod)
         except Refused as why:
             internal["error"] = why.message
             self.store.put("pods", pod)
             return
-        command, variables = self.in_environment(pod, environment["status"], command, variables, folders=[folder] if folder else [])
+        folders = ([folder] if folder else []) + seen
+        command, variables = self.in_environment(pod, environment["status"], command, variables, folders=folders)
         name = pod["metadata"]["name"]
         self.store.remove("logs", exit_name(name))
         self.spawn(pod, ["/bin/sh", "-c", SHELL, "sh", self.store.at("logs", exit_name(name))] + command, variables)

@@ -1,7 +1,7 @@
 """Requests: a line in, a line out."""
 
 
-class Host(Slurm, Environments, Containers, Gpus, Plugins, Certificates, Clusters, Adapted, Jobs, Pods, Status, Strangers, Boot):
+class Host(Slurm, Environments, Files, Containers, Gpus, Plugins, Certificates, Clusters, Adapted, Jobs, Pods, Status, Strangers, Boot):
     def __init__(self, base):
         self.store = Store(base)
         # What could not be done before that is tried once more.
@@ -154,13 +154,17 @@ class Host(Slurm, Environments, Containers, Gpus, Plugins, Certificates, Cluster
                     message = "the object has been modified; please apply your changes to the latest version"
                     raise Refused(409, "Conflict", "%s %s: %s" % (kind[1], name, message))
         self.check_names(plural, live, body)
+        # It is written into files, and not sent back.
+        content = body.get("spec", {}).pop("content", None) if plural == "files" else None
         manager = asked.get("fieldManager") or "unknown"
         live = written(live, own_fields(body), manager, "Apply", None, asked.get("force") == "true")
         self.check_gpus(plural, live)
         self.check_boot(plural, live)
         if asked.get("dryRun"):
             self.check_ports(plural, live)
-            return self.seen(plural, live) if plural != "environments" else live
+            return self.seen(plural, live) if plural not in ("environments", "files") else live
+        if plural == "files":
+            self.take_files(live, content)
         if plural in LED and not has_ended(live):
             self.take_certificates(live)
         self.store.put(plural, live)
@@ -205,6 +209,8 @@ class Host(Slurm, Environments, Containers, Gpus, Plugins, Certificates, Cluster
         name = live["metadata"]["name"]
         if plural == "environments":
             self.make_environment(name)
+        elif plural == "files":
+            self.collect()
         elif plural == "clusters":
             if not bounds(live):
                 self.store.remove("adapted", name)
@@ -247,6 +253,9 @@ class Host(Slurm, Environments, Containers, Gpus, Plugins, Certificates, Cluster
             self.end_maker(live)
             self.store.goes(plural, live)
             self.store.remove("logs", log_name("environment-" + name))
+            self.collect()
+        elif plural == "files":
+            self.store.drop(plural, name)
             self.collect()
         elif plural == "pods":
             self.end(live)

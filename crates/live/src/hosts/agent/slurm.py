@@ -168,7 +168,21 @@ def scheduler_options(scheduler, file):
     return options + ["--scheduler-file", file]
 
 
-def job_script(name, comment, log, slurm, command, variables, private=None, above=None):
+def code_lines(pod, variables):
+    """Lines of a script that have its process work with the user's files, after those of the site, which may set a path, too."""
+    internal, lines = pod["internal"], []
+    if internal.get("files"):
+        value, before = shlex.quote(variables[PYTHON_PATH]), ""
+        if not is_contained(pod):
+            # In a container the paths of the site mean nothing.
+            value, before = shlex.quote(variables[PYTHON_PATH].partition(os.pathsep)[0]), '"${%s:+:$%s}"' % (PYTHON_PATH, PYTHON_PATH)
+        lines.append("export %s=%s%s" % (PYTHON_PATH, value, before))
+    if internal.get("folder") and not is_contained(pod):
+        lines.append("cd %s || exit 1" % shlex.quote(internal["folder"]))
+    return lines
+
+
+def job_script(name, comment, log, slurm, command, variables, private=None, above=None, code=()):
     """A script that can be read and submitted by hand."""
     for key in variables:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key):
@@ -183,7 +197,7 @@ def job_script(name, comment, log, slurm, command, variables, private=None, abov
     lines += ["export %s=%s" % (key, shlex.quote(str(value))) for key, value in sorted(variables.items())]
     # SLURM keeps the script, and its administrators can read it.
     lines += [". " + shlex.quote(private)] if private else []
-    lines += slurm.get("prologue", []) + scratch_lines(above)
+    lines += slurm.get("prologue", []) + list(code) + scratch_lines(above)
     # SLURM signals the script's process, and a worker that is not this process would outlive its job.
     lines.append("exec " + " ".join(shlex.quote(word).replace(SCRATCH, '"$scratch"') for word in command))
     return "\n".join(lines) + "\n"
@@ -358,9 +372,13 @@ class Slurm:
             with open(os.open(private, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as own:
                 own.writelines("export %s=%s\n" % (key, shlex.quote(variables[key])) for key in sorted(secrets))
         shown = {key: value for key, value in variables.items() if key not in secrets}
+        code = code_lines(pod, variables)
+        if pod["internal"].get("files"):
+            own = shown.pop(PYTHON_PATH).partition(os.pathsep)[2]
+            shown.update({PYTHON_PATH: own} if own else {})
         with open(file, "w") as script:
             above = asked.get("localDirectory")
-            script.write(job_script(name, "dask-infra %s %s" % (uid, cluster), log, slurm, command, shown, private, above))
+            script.write(job_script(name, "dask-infra %s %s" % (uid, cluster), log, slurm, command, shown, private, above, code))
         words = ["--parsable", "--chdir", home_folder(), file]
         given = {key: value for key, value in os.environ.items() if is_contained(pod) and key.startswith(OF_JOBS)}
         run = slurm_command("sbatch", *words, variables=dict(given, **{MARK: uid}))

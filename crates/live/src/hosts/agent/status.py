@@ -7,6 +7,8 @@ class Status:
     def seen(self, plural, live):
         if plural == "environments":
             live = self.seen_environment(live)
+        elif plural == "files":
+            live = self.seen_files(live)
         elif plural == "pods":
             live = self.seen_pod(live)
         elif plural in STAFFED:

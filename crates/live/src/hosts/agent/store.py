@@ -152,7 +152,7 @@ class Store:
     def prune(self):
         """Takes unfinished files and empty folders away, but for those that others fill or empty without the lock: a worker begins with an
         empty scratch space, a maker with no environment, and the shell of a program writes its exit code."""
-        filled = self.at("environments"), self.at("scratch"), self.at("making"), self.at("discarded")
+        filled = self.at("environments"), self.at("scratch"), self.at("making"), self.at("discarded"), self.at("files")
         folders = []
         for folder, inner, files in os.walk(self.root):
             if folder in filled:
@@ -275,13 +275,16 @@ class Store:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
 
-    def discard(self, digest):
-        """Puts the folder of an environment aside, gigabytes of small files, for `clear` to remove."""
+    def discard(self, kind, name):
+        """Puts a folder aside, as that of an environment, gigabytes of small files, for `clear` to remove. Of a link only the link."""
+        path = self.at(kind, name)
         try:
+            if os.path.islink(path):
+                return os.unlink(path)
             os.makedirs(self.at("discarded"), mode=0o700, exist_ok=True)
-            os.rename(self.at("environments", digest), self.at("discarded", "%s.%d" % (digest, time.time_ns())))
+            os.rename(path, self.at("discarded", "%s.%d" % (name, time.time_ns())))
         except OSError:
-            self.remove("environments", digest)
+            self.remove(kind, name)
 
     @contextlib.contextmanager
     def making(self, digest):

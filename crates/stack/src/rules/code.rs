@@ -1,0 +1,259 @@
+//! Checks of the user's own code: `files` and `working_dir`.
+
+use crate::rules::Context;
+use crate::{CheckRun, Variable};
+use kinds::code::{CodeKeys, PYTHON_PATH, is_absolute};
+use kinds::env::Env;
+use kinds::kubernetes::pod_code::{FOLDER, MAX_BYTES, MAX_FILES};
+use model::address::FieldPath;
+use model::diag::{Code, Diagnostic};
+
+/// A section with code.
+struct Section<'a> {
+    path: FieldPath,
+    keys: &'a CodeKeys,
+    /// True if it has files, its own or those of the section that it copies.
+    has_files: bool,
+    /// The reason why it cannot have code.
+    unused: Option<&'static str>,
+}
+
+fn sections<'a>(context: &Context<'a>) -> Vec<Section<'a>> {
+    let stack = context.stack;
+    let elsewhere = |is_managed: bool| (!is_managed).then_some("it is managed elsewhere");
+    let clusters = stack.dask_cluster.iter().map(|(key, cluster)| Section {
+        path: FieldPath::keys(["dask_cluster", key]),
+        keys: &cluster.code,
+        has_files: !cluster.code.files.is_empty(),
+        unused: elsewhere(cluster.manage.is_managed()),
+    });
+    let jobs = stack.dask_job.iter().map(|(key, job)| {
+        let like = job.like.as_ref().and_then(|like| stack.dask_cluster.get(like));
+        Section {
+            path: FieldPath::keys(["dask_job", key]),
+            keys: &job.code,
+            has_files: !job.code.files.is_empty() || like.is_some_and(|like| !like.code.files.is_empty()),
+            unused: elsewhere(job.manage.is_managed()),
+        }
+    });
+    let checks = stack.check.iter().map(|(key, check)| {
+        let cluster = stack.cluster_of_check(check).map(|(_, cluster)| cluster);
+        let is_program = matches!(check.run, CheckRun::Program(_));
+        Section {
+            path: FieldPath::keys(["check", key]),
+            keys: &check.code,
+            has_files: !check.code.files.is_empty()
+                || cluster.is_some_and(|like| !like.code.files.is_empty()),
+            unused: (!is_program).then_some("a built-in check has a program of its own"),
+        }
+    });
+    clusters.chain(jobs).chain(checks).collect()
+}
+
+/// Checks that the files of a section fit into a ConfigMap.
+pub(crate) fn files_can_be_copied(context: &mut Context<'_>) {
+    if context.stack.is_on_hosts() {
+        return;
+    }
+    for Section { path, keys, .. } in sections(context) {
+        let (size, number) = (keys.contents.size(), keys.contents.iter().len());
+        let what = if size > MAX_BYTES {
+            format!(
+                "the files of `{path}` have {} KiB, and a ConfigMap takes {}",
+                size.div_ceil(1024),
+                MAX_BYTES / 1024
+            )
+        } else if number > MAX_FILES {
+            format!("`{path}` has {number} files, and {MAX_FILES} fit into its pods")
+        } else {
+            continue;
+        };
+        let largest = keys.contents.iter().max_by_key(|(_, file)| file.base64().len());
+        let largest = largest.map(|(name, file)| {
+            format!("the largest is `{name}`, {} KiB", file.bytes().len().div_ceil(1024))
+        });
+        let finding = Diagnostic::error(Code::UserFiles, what);
+        let finding = finding.at_value(path.key("files"), largest.unwrap_or_default());
+        context.say(finding.help(
+            "name fewer files; or put the code into the image, onto a PersistentVolumeClaim that `pod` mounts, or into a bucket that \
+             GKE mounts (annotation `gke-gcsfuse/volumes: \"true\"`); packages can be installed when workers start: `EXTRA_PIP_PACKAGES` \
+             of Dask and RAPIDS images",
+        ));
+    }
+}
+
+/// Checks that code is for processes that the stack starts, and that nothing comes before it.
+pub(crate) fn code_has_a_use(context: &mut Context<'_>) {
+    for Section { path, keys, unused, .. } in sections(context) {
+        let Some(why) = unused else { continue };
+        for (key, given) in [("files", !keys.files.is_empty()), ("working_dir", keys.working_dir.is_some())] {
+            if given {
+                let what = format!("`{}` is not used: {why}", path.key(key));
+                let finding = Diagnostic::error(Code::CodeKeys, what).at_value(path.key(key), "not used");
+                context.say(finding.help("remove it"));
+            }
+        }
+    }
+    for (path, env) in environments(context) {
+        let Some(Variable::Secret(_)) = env.get(PYTHON_PATH) else { continue };
+        let what = format!("`{PYTHON_PATH}` of `{path}` is a secret, and `files` must come before its value");
+        let finding = Diagnostic::error(Code::CodeKeys, what).at_value(path.key(PYTHON_PATH), "");
+        context.say(finding.help("give the path as text"));
+    }
+}
+
+/// Returns the variables of processes with code.
+fn environments<'a>(context: &Context<'a>) -> Vec<(FieldPath, &'a Env)> {
+    let stack = context.stack;
+    let mut all = Vec::new();
+    for (key, cluster) in stack.dask_cluster.iter().filter(|(_, cluster)| !cluster.code.files.is_empty()) {
+        let path = FieldPath::keys(["dask_cluster", key]);
+        all.push((path.key("scheduler").key("env"), &cluster.scheduler.keys.env));
+        all.push((path.key("worker").key("env"), &cluster.worker.keys.env));
+        let groups = cluster.group.iter();
+        all.extend(groups.map(|(key, group)| (path.key("group").key(key).key("env"), &group.keys.env)));
+    }
+    for (key, job) in &stack.dask_job {
+        let path = FieldPath::keys(["dask_job", key]);
+        let like = job.like.as_ref().and_then(|like| stack.dask_cluster.get(like));
+        if job.code(like, &path).files.0.is_empty() {
+            continue;
+        }
+        all.push((path.key("env"), &job.keys.env));
+        all.extend(job.scheduler.iter().map(|own| (path.key("scheduler").key("env"), &own.keys.env)));
+        all.extend(job.worker.iter().map(|own| (path.key("worker").key("env"), &own.keys.env)));
+    }
+    all
+}
+
+/// Checks that a working folder is absolute, or below the files of its section.
+pub(crate) fn working_folders_exist(context: &mut Context<'_>) {
+    let on_hosts = context.stack.is_on_hosts();
+    let mut folders: Vec<(FieldPath, &str, bool)> = Vec::new();
+    for Section { path, keys, has_files, .. } in sections(context) {
+        folders
+            .extend(keys.working_dir.as_deref().map(|folder| (path.key("working_dir"), folder, has_files)));
+    }
+    for (key, cluster) in &context.stack.dask_cluster {
+        let path = FieldPath::keys(["dask_cluster", key, "worker", "working_dir"]);
+        let has_files = !cluster.code.files.is_empty();
+        folders.extend(cluster.worker.working_dir.as_deref().map(|folder| (path, folder, has_files)));
+    }
+    for (key, job) in &context.stack.dask_job {
+        let path = FieldPath::keys(["dask_job", key, "worker", "working_dir"]);
+        let like = job.like.as_ref().and_then(|like| context.stack.dask_cluster.get(like));
+        let has_files = !job.code(like, &path).files.0.is_empty();
+        let own = job.worker.as_ref().and_then(|worker| worker.working_dir.as_deref());
+        folders.extend(own.map(|folder| (path, folder, has_files)));
+    }
+    for (place, folder, has_files) in folders {
+        let leads_up = folder.split('/').any(|part| part == "..");
+        let help = match on_hosts {
+            true => "begin it with `/`, or name a folder below `files`".to_owned(),
+            false => format!("begin it with `/`; `files` are in `{FOLDER}`"),
+        };
+        let what = if folder.is_empty() {
+            "the working folder has no name".to_owned()
+        } else if folder.starts_with('~') && !on_hosts {
+            format!("`{folder}` is not the path of a folder in a container")
+        } else if is_absolute(folder) {
+            continue;
+        } else if leads_up {
+            format!("`{folder}` is not below the folder of `files`")
+        } else if !has_files {
+            format!("`{folder}` is relative to the folder of `files`, and there are none")
+        } else {
+            continue;
+        };
+        context.say_of_value(Diagnostic::error(Code::CodeKeys, what).at_value(place, "").help(help));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::path::Path;
+
+    use crate::{Loaded, Options, parse_in};
+    use kinds::kubernetes::pod_code::MAX_BYTES;
+
+    const LOCAL: &str =
+        "[stack]\nname = \"s\"\n[local]\n[environment.main]\npath = \"/opt/dask/bin/python\"\n";
+    const KUBERNETES: &str = "[stack]\nname = \"s\"\n[kubernetes]\n[dask_operator]\nversion = \"2026.3.0\"\n";
+
+    fn load(folder: &Path, target: &str, files: &str) -> Result<Loaded, Vec<String>> {
+        let text = format!("{target}[dask_cluster.d]\nimage = \"demo:1\"\nfiles = {files}\n");
+        let options = Options { env: &|_| None, vars: &BTreeMap::new(), helm: None };
+        let loaded = parse_in(folder, "stack.toml", &text, &options);
+        loaded.map_err(|failure| failure.diagnostics.into_iter().map(|one| one.message).collect())
+    }
+
+    fn digest(folder: &Path, files: &str) -> String {
+        load(folder, LOCAL, files).unwrap().stack.dask_cluster["d"].code.contents.digest()
+    }
+
+    #[test]
+    fn the_content_decides() {
+        let top = tempfile::tempdir().unwrap();
+        let at = |path: &str| top.path().join(path);
+        fs::create_dir_all(at("lib/__pycache__")).unwrap();
+        for (path, text) in [("lib/a.py", "1"), ("lib/__pycache__/a.pyc", "x"), ("lib/b.pyc", "x")] {
+            fs::write(at(path), text).unwrap();
+        }
+        let first = digest(top.path(), "[\"lib/\"]");
+        fs::write(at("lib/a.py"), "1").unwrap();
+        fs::write(at("lib/__pycache__/a.pyc"), "other").unwrap();
+        assert_eq!(digest(top.path(), "[\"lib/\"]"), first, "touched, and what is not copied");
+        assert_eq!(digest(top.path(), "[\"./lib\"]"), first);
+        fs::set_permissions(at("lib/a.py"), fs::Permissions::from_mode(0o755)).unwrap();
+        let executable = digest(top.path(), "[\"lib/\"]");
+        assert_ne!(executable, first);
+        fs::write(at("lib/a.py"), "2").unwrap();
+        assert_ne!(digest(top.path(), "[\"lib/\"]"), executable);
+    }
+
+    #[test]
+    fn links_and_devices_are_not_copied_from_elsewhere() {
+        let top = tempfile::tempdir().unwrap();
+        let here = top.path().join("here");
+        fs::create_dir_all(here.join("lib/.git")).unwrap();
+        fs::write(top.path().join("secret"), "secret").unwrap();
+        fs::write(here.join("lib/.git/config"), "token").unwrap();
+        fs::write(here.join("lib/a.py"), "").unwrap();
+        let loaded = load(&here, LOCAL, "[\"lib\"]").unwrap();
+        assert_eq!(loaded.stack.dask_cluster["d"].code.contents.iter().len(), 1);
+        symlink(here.join("lib"), here.join("inside")).unwrap();
+        assert!(load(&here, LOCAL, "[\"inside\"]").is_ok());
+        symlink(top.path().join("secret"), here.join("lib/out")).unwrap();
+        symlink(here.join("lib"), here.join("lib/again")).unwrap();
+        symlink("nowhere.py", here.join("lib/gone.py")).unwrap();
+        symlink("/dev/null", here.join("device")).unwrap();
+        let said =
+            load(&here, LOCAL, "[\"lib\", \"../secret\", \"device\", \"lib/.git/config\"]").unwrap_err();
+        let said = said.join("\n");
+        for word in [
+            "`lib/out` is outside",
+            "`lib/again` is a link to a folder that it is in",
+            "no file or folder `lib/gone.py`",
+            "`../secret` is outside",
+            "`device` is outside",
+            "`lib/.git/config` is below",
+        ] {
+            assert!(said.contains(word), "no {word:?} in:\n{said}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_large_is_refused_with_the_other_ways() {
+        let top = tempfile::tempdir().unwrap();
+        fs::write(top.path().join("data.bin"), vec![0; MAX_BYTES + 1]).unwrap();
+        assert!(load(top.path(), LOCAL, "[\"data.bin\"]").is_ok());
+        let said = load(top.path(), KUBERNETES, "[\"data.bin\"]").unwrap_err().join("\n");
+        assert!(said.contains("have 977 KiB, and a ConfigMap takes 976"), "{said}");
+        fs::File::create(top.path().join("data.bin")).unwrap().set_len(crate::disk::LARGEST + 1).unwrap();
+        let said = load(top.path(), LOCAL, "[\"data.bin\"]").unwrap_err().join("\n");
+        assert!(said.contains("larger than 16 MiB"), "{said}");
+    }
+}

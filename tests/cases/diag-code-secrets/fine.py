@@ -1,0 +1,1 @@
+token = get_token()
