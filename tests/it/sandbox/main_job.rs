@@ -7,7 +7,7 @@ use sandbox::kube::run::Scripts;
 use sandbox::{Options, Stockout};
 use serde_json::{Value, json};
 
-use crate::sandbox_server::{FAST, SandboxServer, User, on_path};
+use crate::sandbox_server::{FAST, SandboxServer, User, on_path, wait_until};
 
 /// Fast enough for a test, slow enough that things take time.
 const CLUSTER: &str = "/v1/projects/demo/locations/us-central1-c/clusters/rapids-gpu";
@@ -158,7 +158,9 @@ fn a_stock_out_leaves_the_pool_and_the_next_apply_goes_on() {
     user.run(&["apply", "--auto-approve"]).expect(1).says("GCE_STOCKOUT").says("node_pool.scheduler-pool");
     let (code, pool) = gke(&served, "GET", &format!("{CLUSTER}/nodePools/scheduler-pool"), &Value::Null);
     assert_eq!(code, 200, "a failed creation leaves the pool behind: {pool}");
-    // GKE goes on trying; the next apply waits for what is there and makes the rest.
+    // GKE goes on trying and has a machine in the end. Before that, the pool in its error state would be replaced.
+    let pool = || gke(&served, "GET", &format!("{CLUSTER}/nodePools/scheduler-pool"), &Value::Null).1;
+    wait_until("the pool has its node", || pool()["status"] != "ERROR");
     user.run(&["apply", "--auto-approve"]).expect(0).says("Apply complete");
     user.run(&["plan", "--detailed-exitcode"]).expect(0);
 }

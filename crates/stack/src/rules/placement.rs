@@ -15,6 +15,8 @@ use model::resource::{KindId, Recreation, Resource};
 
 /// The maximum number of pools that a message names.
 const MAX_POOLS: usize = 3;
+/// The maximum number of sections with Pods on a pool that a message shows.
+const MAX_SECTIONS: usize = 3;
 
 /// Checks that a new node takes every pod, and that the pools have enough nodes for all of them.
 pub(crate) fn pods_fit_their_nodes(context: &mut Context<'_>) {
@@ -137,16 +139,21 @@ fn shortage(
     let what =
         format!("{left} of {all} Pods find no node: `{address}` ends at {ends}, they need {}", needed.nodes);
     let mut finding = Diagnostic::warning(Code::PoolTooSmall, what);
-    for of in here {
+    for of in here.iter().take(MAX_SECTIONS) {
         let pods =
             if of.pods.replicas == 1 { "1 Pod".to_owned() } else { format!("{} Pods", of.pods.replicas) };
         finding = finding.at_value(of.pods.path.clone(), pods);
     }
+    let more = match here.len().saturating_sub(MAX_SECTIONS) {
+        0 => String::new(),
+        1 => " (1 more section has Pods on the pool)".to_owned(),
+        more => format!(" ({more} more sections have Pods on the pool)"),
+    };
     let size = ["autoscaling", "initialNodeCount", "nodeCount"];
     let size = size.into_iter().find(|key| !pool.resource.body[*key].is_null()).unwrap_or_default();
     let place = pool.resource.origin_of(&FieldPath::keys([size]));
     let help = format!("use {} nodes, a larger machine type, or fewer Pods", needed.nodes);
-    Some(finding.at_value(place, format!("ends at {ends}")).help(help))
+    Some(finding.at_value(place, format!("ends at {ends}")).help(format!("{help}{more}")))
 }
 
 /// Returns `a worker of`, `the scheduler of`: the pods of a template, as a singular.
