@@ -283,3 +283,33 @@ fn workers_run_as_they_are_told() {
     assert_eq!(entries_in(&scratch), Vec::<PathBuf>::new());
     assert_eq!(entries_in(state.path()), Vec::<PathBuf>::new());
 }
+
+#[test]
+fn limits_above_the_memory_of_the_host_are_told() {
+    if !on_path("python3", "--version") {
+        return;
+    }
+    let (state, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let python = pretended(home.path());
+    let mut agent = Agent::start(state.path());
+    agent.with_environment(&python);
+    let mut wanted = cluster(2, crate::real::free_ports::<2>());
+    let path = format!("{HOSTS}/clusters/c");
+    let memory = |agent: &mut Agent, wanted: &Value| {
+        agent.apply(&path, "", wanted);
+        let seen = agent.wait_until(&path, |_, live| {
+            live["status"]["converging"] == false && live["status"]["workers"]["registered"] == 2
+        });
+        seen["status"]["memory"].as_str().unwrap_or_default().to_owned()
+    };
+    // Without a limit of its own, each worker has a share of the host.
+    assert_eq!(memory(&mut agent, &wanted), "");
+    wanted["spec"]["worker"]["memory"] = json!(1 << 20);
+    assert_eq!(memory(&mut agent, &wanted), "");
+    // A pebibyte for each of two workers.
+    wanted["spec"]["worker"]["memory"] = json!(1_u64 << 50);
+    let told = memory(&mut agent, &wanted);
+    assert!(told.contains("may use 2097152.0 GiB of memory together"), "{told}");
+    assert!(told.contains("and the host has "), "{told}");
+    agent.destroy();
+}

@@ -207,6 +207,10 @@ pub(crate) const RESTART_NOTE: &str = "its workers are retired and started again
 /// The text of a wait for a scheduler that installs packages and does not answer meanwhile.
 pub(crate) const INSTALL_WAIT: &str = "the packages of `pip_install` are being installed";
 
+/// The remedy for limits that are more than the memory of their host.
+const LESS_MEMORY: &str =
+    "the kernel may end a worker before Dask spills: lower `memory`, or the number of workers or processes";
+
 /// The remedy for versions that do not work together.
 const SAME_VERSIONS: &str = "use one environment for scheduler and workers, with versions that are pinned; `--replace` of the Dask \
      cluster restarts what was started before its packages changed";
@@ -288,7 +292,7 @@ fn judged(wait: &Await, live: &Value) -> Readiness {
     }
     if let Some(bounds) = adaptive::bounds(&live["spec"]["worker"]) {
         let waits = adaptive::readiness(bounds, status);
-        return waits.or_else(|| version_mismatch(status)).unwrap_or_else(|| version_readiness(status));
+        return waits.or_else(|| version_mismatch(status)).unwrap_or_else(|| running_readiness(status));
     }
     if running < desired && !converging {
         return Readiness::Failed(ended(format!("{running} of {desired} workers{whose} are running")));
@@ -317,7 +321,7 @@ fn judged(wait: &Await, live: &Value) -> Readiness {
     if count(&workers["present"]) > desired {
         return Readiness::Failed(ended("workers that are no longer wanted go on".to_owned()));
     }
-    version_readiness(status)
+    running_readiness(status)
 }
 
 /// Returns failed for versions that do not work together. While hosts are being changed they may still have an earlier
@@ -328,11 +332,13 @@ fn version_mismatch(status: &Value) -> Option<Readiness> {
     said.then(|| Readiness::Failed(format!("versions that do not work together: {skew}; {SAME_VERSIONS}")))
 }
 
-/// Returns the readiness of a cluster whose processes run: impaired if versions differ that may still work together.
-fn version_readiness(status: &Value) -> Readiness {
-    match text(&status["unlike"]) {
-        "" => Readiness::Ready,
-        unlike => Readiness::Impaired(format!("versions differ: {unlike}; {SAME_VERSIONS}")),
+/// Returns the readiness of a cluster whose processes run: impaired if versions differ that may still work together, or if the
+/// limits of workers are more than the memory of their host.
+fn running_readiness(status: &Value) -> Readiness {
+    match (text(&status["unlike"]), text(&status["memory"])) {
+        ("", "") => Readiness::Ready,
+        ("", memory) => Readiness::Impaired(format!("{memory}; {LESS_MEMORY}")),
+        (unlike, _) => Readiness::Impaired(format!("versions differ: {unlike}; {SAME_VERSIONS}")),
     }
 }
 
@@ -485,6 +491,7 @@ mod tests {
                 fails(&format!("versions that do not work together: x; {SAME_VERSIONS}")),
             ),
             (skewed("skew", 2, true), waits("workers that are no longer wanted are ending")),
+            (skewed("memory", 2, false), Readiness::Impaired(format!("x; {LESS_MEMORY}"))),
             (skewed("unlike", 2, false), Readiness::Impaired(format!("versions differ: x; {SAME_VERSIONS}"))),
         ] {
             assert_eq!(of(&status), expect, "{status}");

@@ -78,6 +78,7 @@ pub const AGENT: &str = concat!(
     include_str!("agent/files.py"),
     include_str!("agent/containers.py"),
     include_str!("agent/gpus.py"),
+    include_str!("agent/memory.py"),
     include_str!("agent/plugins.py"),
     include_str!("agent/clusters.py"),
     include_str!("agent/adapted.py"),

@@ -288,7 +288,7 @@ fn status(parts: &[(String, Value)]) -> Value {
             ready.map(|(name, part)| (name.clone(), part["status"]["versions"].clone())).collect();
         return status;
     }
-    for field in ["message", "plugin", "skew", "unlike"] {
+    for field in ["message", "plugin", "skew", "unlike", "memory"] {
         let said = parts.iter().find_map(|(name, part)| Some((name, part["status"][field].as_str()?)));
         if let Some((name, text)) = said {
             status[field] = json!(format!("{name}: {text}"));

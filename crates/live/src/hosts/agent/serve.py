@@ -1,7 +1,7 @@
 """Requests: a line in, a line out."""
 
 
-class Host(Slurm, Environments, Files, Containers, Gpus, Plugins, Certificates, Clusters, Adapted, Jobs, Pods, Status, Strangers, Boot):
+class Host(Slurm, Environments, Files, Containers, Gpus, Memory, Plugins, Certificates, Clusters, Adapted, Jobs, Pods, Status, Strangers, Boot):
     def __init__(self, base):
         self.store = Store(base)
         # What could not be done before that is tried once more.

@@ -77,6 +77,9 @@ class Status:
         }
         if "slurm" in live["spec"]["worker"]:
             status["queue"] = self.queue_of(workers)
+        shortage = self.memory_shortage(live)
+        if shortage:
+            status["memory"] = shortage
         if bounds(live):
             self.adapted_status(status, live, pods)
         if of and (running or not leads(of)) and has_place(terms_of(of)):
