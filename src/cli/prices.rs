@@ -14,6 +14,8 @@ use model::diag::{Code, Diagnostic};
 use model::prices::cloud_billing::BillingAccount;
 use model::prices::{BadLine, Prices};
 
+/// The environment variable with the URL of a stand-in for the Cloud Billing API: `http://127.0.0.1:PORT`.
+pub const BILLING_ENDPOINT_VARIABLE: &str = "DASK_INFRA_BILLING_ENDPOINT";
 /// The word of `--prices` for list prices of the Cloud Billing API.
 const LIVE: &str = "live";
 /// The days that kept prices are used without asking again.
@@ -219,10 +221,12 @@ impl KeptPrices {
     fn of(asked: &CloudPrices, region: &str) -> Option<Self> {
         let is_name = region.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         let account = asked.account.as_ref().map(|account| format!("{}-", account.id())).unwrap_or_default();
+        // Those of a stand-in for the API are no prices of Google.
+        let stand_in = std::env::var_os(BILLING_ENDPOINT_VARIABLE).map_or("", |_| "stand-in-");
         (is_name && !region.is_empty()).then_some(())?;
         Some(Self {
             folder: cache_dir()?.join("dask-infra"),
-            file: format!("prices-{account}{region}.tsv"),
+            file: format!("prices-{stand_in}{account}{region}.tsv"),
             source: asked.source(),
             region: region.to_owned(),
         })

@@ -9,7 +9,7 @@ use crate::cli::access::{self, MessageDetail};
 use crate::cli::prices::{self, FoundPrices, PriceSource};
 use crate::cli::readiness::read_readiness;
 use crate::cli::sandbox_folder;
-use crate::cli::settings::{Access, BILLING_ENDPOINT_VARIABLE, ENDPOINT_VARIABLE, Failure, Settings};
+use crate::cli::settings::{Access, ENDPOINT_VARIABLE, Failure, Settings};
 use live::connection::{Connection, InProcess, Options as Connect};
 use live::deletion_scope::read_scope;
 use live::gke::GkeAccess;
@@ -629,9 +629,10 @@ impl Link {
         };
         let connection = Arc::new(Connection::new(options));
         let billing = match (&settings.billing_endpoint, &settings.access) {
-            (Some(url), _) => {
-                Some(Arc::new(Connection::new(Connect::only_gke(loopback(url, BILLING_ENDPOINT_VARIABLE)?))))
-            }
+            (Some(url), _) => Some(Arc::new(Connection::new(Connect::only_gke(loopback(
+                url,
+                prices::BILLING_ENDPOINT_VARIABLE,
+            )?)))),
             (None, Access::Google) => Some(Arc::clone(&connection)),
             (None, Access::Endpoint(_) | Access::Sandbox(_)) => None,
         };

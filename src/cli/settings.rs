@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
-use crate::cli::prices::PriceSource;
+use crate::cli::prices::{BILLING_ENDPOINT_VARIABLE, PriceSource};
 use crate::cli::{Exit, Global};
 use crate::report::human::Detail;
 pub use crate::report::quoted;
@@ -27,8 +27,6 @@ pub const SANDBOX_DIR: &str = ".dask-infra/sandbox";
 const SANDBOX_VARIABLE: &str = "DASK_INFRA_SANDBOX";
 /// The environment variable with the URL of a served sandbox: `http://127.0.0.1:PORT`.
 pub const ENDPOINT_VARIABLE: &str = "DASK_INFRA_GKE_ENDPOINT";
-/// The environment variable with the URL of a stand-in for the Cloud Billing API: `http://127.0.0.1:PORT`.
-pub const BILLING_ENDPOINT_VARIABLE: &str = "DASK_INFRA_BILLING_ENDPOINT";
 /// The environment variable that equals `--helm PATH`.
 const HELM_VARIABLE: &str = "DASK_INFRA_HELM";
 /// The environment variable that equals `--trust-stack` if it is `1`.

@@ -124,8 +124,18 @@ impl SourceFiles {
         self.0.is_empty()
     }
 
-    /// Adds a file. Returns `false` if another one has its path.
+    /// Returns true if a folder has files.
+    pub fn has_folder(&self, folder: &str) -> bool {
+        let below = format!("{folder}/");
+        self.0.range(below.clone()..).next().is_some_and(|(path, _)| path.starts_with(&below))
+    }
+
+    /// Adds a file. Returns `false` if another one has its path, or if one of the two is a folder of the other.
     pub fn add(&mut self, path: String, file: SourceFile) -> bool {
+        let mut above = path.match_indices('/').map(|(end, _)| &path[..end]);
+        if self.has_folder(&path) || above.any(|folder| self.0.contains_key(folder)) {
+            return false;
+        }
         match self.0.get(&path) {
             Some(known) => *known == file,
             None => self.0.insert(path, file).is_none(),
@@ -141,6 +151,12 @@ impl SourceFiles {
     pub fn size(&self) -> usize {
         // Of base64, three bytes are four characters.
         self.0.values().map(|file| file.base64.trim_end_matches('=').len() * 3 / 4).sum()
+    }
+
+    /// Returns about how many bytes the list of the files takes in the volume of a pod: each has a key, a path, and their names.
+    pub fn listing(&self) -> usize {
+        const AROUND: usize = 50;
+        self.0.keys().map(|path| 2 * path.len() + AROUND).sum()
     }
 
     fn hash(&self) -> blake3::Hash {
@@ -193,6 +209,10 @@ mod tests {
         let mut all = files(&[("a.py", false, "1")]);
         assert!(all.add("a.py".to_owned(), SourceFile::new(false, b"1")));
         assert!(!all.add("a.py".to_owned(), SourceFile::new(true, b"1")));
+        // A file is no folder.
+        assert!(!all.add("a.py/b".to_owned(), SourceFile::new(false, b"1")));
+        assert!(all.add("lib/b.py".to_owned(), SourceFile::new(false, b"1")) && all.has_folder("lib"));
+        assert!(!all.add("lib".to_owned(), SourceFile::new(false, b"1")) && !all.has_folder("li"));
     }
 
     #[test]

@@ -7,6 +7,8 @@ use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use ignore::gitignore::Gitignore;
+
 use model::diag::{Code, Diagnostic};
 
 /// The maximum size in bytes of a file that a stack names. The largest known ones are CRDs, with 1 MiB.
@@ -62,12 +64,58 @@ pub(super) struct Copies {
     pub unread: Vec<(PathBuf, Unread)>,
     /// Bytes so far.
     size: u64,
+    /// Files that are not copied with a folder, by their canonical paths: the stack's own, so that an edit of the stack is no edit of code.
+    left_out: Vec<PathBuf>,
+    /// The rules of `.gitignore` of the folders around the current one, the innermost last.
+    ignored: Vec<Gitignore>,
 }
 
-/// Names in folders that are not copied.
+impl Copies {
+    /// Adds the rules of a folder, if it has some. Returns the number of rules before.
+    fn enter(&mut self, folder: &Path) -> usize {
+        let (before, file) = (self.ignored.len(), folder.join(".gitignore"));
+        if file.is_file() {
+            self.ignored.push(Gitignore::new(file).0);
+        }
+        before
+    }
+
+    /// Returns true for a path that the innermost rule about it leaves out.
+    fn is_ignored(&self, path: &Path, is_dir: bool) -> bool {
+        let mut found = self.ignored.iter().rev().map(|rules| rules.matched(path, is_dir));
+        found.find(|found| !found.is_none()).is_some_and(|found| found.is_ignore())
+    }
+}
+
+/// Names in folders that are not copied: what git, Python, tools for it and editors write beside code, and state of this program.
+const LEFT_OUT: [&str; 12] = [
+    ".git",
+    "__pycache__",
+    ".venv",
+    ".ipynb_checkpoints",
+    ".pytest_cache",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".tox",
+    ".nox",
+    "node_modules",
+    ".DS_Store",
+    ".dask-infra",
+];
+
 fn is_left_out(name: &OsStr) -> bool {
-    let fixed = [".git", "__pycache__", ".venv", ".ipynb_checkpoints"];
-    fixed.iter().any(|fixed| name == *fixed) || Path::new(name).extension().is_some_and(|end| end == "pyc")
+    let Some(name) = name.to_str() else { return false };
+    let is_compiled = Path::new(name).extension().is_some_and(|end| end == "pyc");
+    // Locks, backups and swap files of Emacs and Vim.
+    let is_of_editor = name.starts_with(".#")
+        || name.ends_with('~')
+        || name.starts_with('.') && [".swp", ".swo"].iter().any(|end| name.ends_with(end));
+    LEFT_OUT.contains(&name) || is_compiled || is_of_editor
+}
+
+/// Returns true for content that a system runs as a program. On file systems without modes every file has the bit.
+fn is_program(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"#!") || bytes.starts_with(b"\x7fELF")
 }
 
 impl Fence {
@@ -145,9 +193,18 @@ impl Fence {
         if bytes.len() as u64 > LARGEST { Err(Unread::Large) } else { Ok(bytes) }
     }
 
-    /// Returns a file, or all files below a folder, sorted by path. Links are followed inside the fence.
-    pub(super) fn copies(&self, path: &Path) -> Copies {
-        let mut copies = Copies::default();
+    /// Returns a file, or all files below a folder, sorted by path. Links are followed inside the fence. Of a folder, what `.gitignore`
+    /// leaves out is not copied, nor are the files of `left_out`.
+    pub(super) fn copies(&self, path: &Path, left_out: &[PathBuf]) -> Copies {
+        let mut copies = Copies { left_out: left_out.to_vec(), ..Copies::default() };
+        if let (Some(root), Ok(real)) = (&self.root, std::fs::canonicalize(path)) {
+            let mut around: Vec<&Path> =
+                real.ancestors().skip(1).take_while(|above| above.starts_with(root)).collect();
+            around.reverse();
+            for above in around {
+                copies.enter(above);
+            }
+        }
         self.copy(path, String::new(), &mut Vec::new(), &mut copies);
         copies.files.sort_by(|one, other| one.path.cmp(&other.path));
         copies
@@ -183,8 +240,16 @@ impl Fence {
         let real = std::fs::canonicalize(path).map_err(Unread::Io)?;
         let about = std::fs::metadata(&real).map_err(Unread::Io)?;
         if !about.is_dir() {
-            let executable = about.permissions().mode() & 0o100 != 0;
-            return Ok(Some(Copied { path: to.to_owned(), executable, bytes: self.read(path)? }));
+            if !above.is_empty() && copies.left_out.contains(&real) {
+                return Ok(None);
+            }
+            let bytes = self.read(path)?;
+            let executable = about.permissions().mode() & 0o100 != 0 && is_program(&bytes);
+            return Ok(Some(Copied { path: to.to_owned(), executable, bytes }));
+        }
+        // A virtual environment of Python, whatever its name.
+        if !above.is_empty() && real.join("pyvenv.cfg").is_file() {
+            return Ok(None);
         }
         self.allows(&real)?;
         if above.contains(&real) {
@@ -193,8 +258,14 @@ impl Fence {
         let entries = std::fs::read_dir(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
         let mut entries = entries.map_err(Unread::Io)?;
         entries.sort_by_key(std::fs::DirEntry::file_name);
+        let around = copies.enter(&real);
+        let kept = |copies: &Copies, entry: &std::fs::DirEntry| {
+            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            !is_left_out(&entry.file_name()) && !copies.is_ignored(&real.join(entry.file_name()), is_dir)
+        };
+        entries.retain(|entry| kept(copies, entry));
         above.push(real);
-        for entry in entries.iter().filter(|entry| !is_left_out(&entry.file_name())) {
+        for entry in &entries {
             let name = entry.file_name();
             match name.to_str() {
                 Some(name) if to.is_empty() => self.copy(&entry.path(), name.to_owned(), above, copies),
@@ -203,6 +274,7 @@ impl Fence {
             }
         }
         above.pop();
+        copies.ignored.truncate(around);
         Ok(None)
     }
 

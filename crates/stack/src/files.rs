@@ -34,7 +34,8 @@ pub(super) fn read<'a>(
     sources: &'a mut Sources,
     (root, fence): (&'a Path, &'a Fence),
 ) -> Files<'a> {
-    let mut files = Files { sources, root, fence, found: Found::default() };
+    let own = sources.names().map(|name| disk::real(Path::new(name))).collect();
+    let mut files = Files { sources, root, fence, own, found: Found::default() };
     let manifests = tree.get_mut("manifest").and_then(Value::as_object_mut);
     for (key, section) in manifests.into_iter().flatten() {
         let path = FieldPath::keys(["manifest", key]);
@@ -140,6 +141,8 @@ pub(super) struct Files<'a> {
     pub(super) sources: &'a mut Sources,
     root: &'a Path,
     pub(super) fence: &'a Fence,
+    /// The canonical paths of the files of the stack itself.
+    own: Vec<PathBuf>,
     pub(super) found: Found,
 }
 
@@ -255,7 +258,7 @@ impl Files<'_> {
     fn copy(&mut self, name: &str, to: &str, place: &FieldPath, code: &mut SourceFiles) {
         let folder = self.sources.folder(place);
         let path = self.path(&folder, name);
-        let Copies { files, unread, .. } = self.fence.copies(&path);
+        let Copies { files, unread, .. } = self.fence.copies(&path, &self.own);
         let is_empty = files.is_empty() && unread.is_empty();
         for (at, why) in unread {
             let inside = at.strip_prefix(&path).unwrap_or(&at);
@@ -276,7 +279,7 @@ impl Files<'_> {
                 (false, false) => format!("{to}/{}", file.path),
             };
             if !code.add(path.clone(), SourceFile::new(file.executable, &file.bytes)) {
-                let what = format!("two files would be copied to `{path}`");
+                let what = format!("two files would be copied to `{path}`, or one below the other");
                 let problem = Diagnostic::error(Code::UserFiles, what).at_value(place.clone(), "the second");
                 self.say(problem.help("rename one of them, or name one only"));
             }

@@ -72,7 +72,7 @@ pub struct Args {
     when_capacity: bool,
     /// Write `ttl` of `[stack]` to the stack file: a CronJob in the cluster stops the whole stack this long after it was created
     /// or started, or got a ttl: `90m`, `8h`, `3d`
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["target", "exclude"])]
     ttl: Option<String>,
     #[command(flatten)]
     options: PlanArgs,

@@ -154,6 +154,36 @@ fn a_folder_stays_as_long_as_something_names_it() {
     assert!(kept.join("file").exists());
 }
 
+#[test]
+fn what_a_process_wrote_beside_its_files_stays() {
+    if !on_path("python3", "--version") {
+        return;
+    }
+    let (state, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut agent = Agent::start(state.path());
+    agent.with_environment(&pretended(home.path()));
+    let path = format!("{HOSTS}/clusters/c");
+    let ports = free_ports::<2>();
+    for digest in [ONE, TWO] {
+        agent.apply(PATH, "", &code(digest, &[("train.py", digest)]));
+        let mut body = cluster(1, ports);
+        body["spec"]["files"] = json!(digest);
+        agent.apply(&path, "", &body);
+        agent.wait_until_settled("clusters/c", 1);
+        let folder = agent_folder(&agent).join(digest);
+        // Compiled modules are no results.
+        fs::create_dir(folder.join("__pycache__")).unwrap();
+        fs::write(folder.join("__pycache__/train.pyc"), "").unwrap();
+    }
+    let [one, two] = [ONE, TWO].map(|digest| agent_folder(&agent).join(digest));
+    wait_until("a folder without results is removed", || !one.exists());
+    fs::write(two.join("model.pt"), "weights").unwrap();
+    agent.delete(PATH);
+    agent.destroy();
+    wait_until("the rest is removed", || !agent.folder().join("objects").exists());
+    assert_eq!(fs::read_to_string(two.join("model.pt")).unwrap(), "weights");
+}
+
 fn agent_folder(agent: &Agent) -> std::path::PathBuf {
     agent.folder().join("files")
 }

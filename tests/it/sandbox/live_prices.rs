@@ -82,7 +82,7 @@ fn user(served: &SandboxServer, billing: &CloudBilling) -> User {
 }
 
 fn kept(user: &User) -> PathBuf {
-    user.path().join("cache/dask-infra/prices-us-central1.tsv")
+    user.path().join("cache/dask-infra/prices-stand-in-us-central1.tsv")
 }
 
 /// Two nodes for 0.268 with a disk for 1.4 cents, and the fee.

@@ -218,7 +218,11 @@ fn a_ttl_of_the_command_line_is_written_to_the_stack_file() {
     let served = SandboxServer::fast();
     // Comments and layout stay.
     let stack = ON_GKE.replacen("[cluster]", "[cluster]\nworkload_identity = true", 1);
-    let user = User::at(&served, format!("# The lab's.\n{stack}nodes = 1 # one is enough\n"));
+    // The stack's own files are not the user's code: an edit of them is no edit of code.
+    let more =
+        "[dask_operator]\nversion = \"2026.3.0\"\n[dask_cluster.d]\nimage = \"demo:1\"\nfiles = [\".\"]\n";
+    let user = User::at(&served, format!("# The lab's.\n{stack}nodes = 1 # one is enough\n{more}"));
+    std::fs::write(user.path().join("train.py"), "").unwrap();
     let before = user.stack();
     user.run(&["apply", "--ttl", "8h"]).expect(3).says("--auto-approve");
     user.run(&["apply", "--ttl", "soon", "--auto-approve"]).expect(1).says("soon");

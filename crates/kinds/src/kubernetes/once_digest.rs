@@ -59,13 +59,13 @@ fn own_spec(resource: &Resource, excluded: Excluded) -> Value {
     }
     let copied = resource.provenance.iter().filter(|(_, origin)| !resource.origin.contains(origin));
     // A section that a job copies may have code later, so a job is the same with and without it.
-    let is_code = |path: &&FieldPath| path.find(&resource.body).is_some_and(pod_code::is_variable);
+    let is_code = |path: &&FieldPath| path.find(&resource.body).is_some_and(pod_code::is_item);
     let (code, others): (Vec<_>, Vec<_>) = copied.map(|(path, _)| path).partition(is_code);
     for path in others {
         clear(&mut body, path.segments());
     }
     for path in code {
-        pod_code::remove_variable(&mut body, path);
+        pod_code::remove_item(&mut body, path);
     }
     body["spec"].take()
 }

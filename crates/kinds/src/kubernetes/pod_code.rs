@@ -32,8 +32,10 @@ const DIGEST: usize = 10;
 /// fit into a request to etcd, 1.5 MiB.
 pub const MAX_BYTES: usize = 976 * 1024;
 
-/// The largest number of files: each has a line in the volume of each pod.
-pub const MAX_FILES: usize = 1000;
+/// The largest size in bytes of the lists of files in the volumes of an object's pods. The Dask operator keeps the spec of each object
+/// in an annotation, and annotations have 256 KiB at most (`TotalAnnotationSizeLimitB` in `pkg/api/validation/objectmeta.go` of
+/// Kubernetes' apimachinery; kopf issue 1087).
+pub const MAX_LISTING: usize = 180 * 1024;
 
 /// The code of a section, for its pods.
 pub struct PodCode<'a> {
@@ -140,11 +142,16 @@ impl<'a> PodCode<'a> {
         if self.config_map.is_none() {
             return provenance;
         }
-        provenance.push((container.key("volumeMounts"), files.clone()));
-        provenance.push((pod.key("volumes"), files.clone()));
-        let variables = made["containers"][0]["env"].as_array().into_iter().flatten();
-        let own = variables.enumerate().filter(|(_, variable)| text(&variable["name"]) == PYTHON_PATH);
-        provenance.extend(own.map(|(index, _)| (container.key("env").index(index), files.clone())));
+        // Others may stand in the same lists.
+        for (list, path, name) in [
+            (&made["containers"][0]["volumeMounts"], container.key("volumeMounts"), VOLUME),
+            (&made["volumes"], pod.key("volumes"), VOLUME),
+            (&made["containers"][0]["env"], container.key("env"), PYTHON_PATH),
+        ] {
+            let items = list.as_array().into_iter().flatten().enumerate();
+            let own = items.filter(|(_, item)| text(&item["name"]) == name);
+            provenance.extend(own.map(|(index, _)| (path.index(index), files.clone())));
+        }
         provenance
     }
 }
@@ -188,9 +195,10 @@ pub fn contents<'v>(volume: &'v Value, config_map: &'v Value) -> BTreeMap<&'v st
     items.filter_map(content).collect()
 }
 
-/// Returns true for the variable of a container with the folder of the files.
-pub(crate) fn is_variable(variable: &Value) -> bool {
-    text(&variable["name"]) == PYTHON_PATH && own_path(variable).is_some()
+/// Returns true for what the files add to a list of a pod: the variable with their folder, the volume, and its mount.
+pub(crate) fn is_item(item: &Value) -> bool {
+    let name = text(&item["name"]);
+    name == VOLUME || name == PYTHON_PATH && own_path(item).is_some()
 }
 
 /// Returns the section's own path in the variable, which is empty if it has none.
@@ -199,18 +207,20 @@ fn own_path(variable: &Value) -> Option<&str> {
     if rest.is_empty() { Some(rest) } else { rest.strip_prefix(':') }
 }
 
-/// Removes the folder from the variable at this path, for bodies that are compared without the code.
-pub(crate) fn remove_variable(body: &mut Value, path: &FieldPath) {
+/// Removes the item at this path, and from a variable with a path of the section's own only the folder, for bodies that are compared
+/// without the code.
+pub(crate) fn remove_item(body: &mut Value, path: &FieldPath) {
     let own = path.find(body).and_then(own_path).map(str::to_owned).unwrap_or_default();
     if !own.is_empty() {
         return path.key("value").put(body, json!(own));
     }
     let (Some(list), Some(Segment::Index(index))) = (path.parent(), path.segments().last()) else { return };
-    let mut variables = list.find(body).cloned().unwrap_or_default();
-    if let Some(items) = variables.as_array_mut().filter(|items| *index < items.len()) {
+    let mut items = list.find(body).and_then(Value::as_array).cloned().unwrap_or_default();
+    if *index < items.len() {
         items.remove(*index);
     }
-    list.put(body, variables);
+    // Without the code there would be no list.
+    list.put(body, if items.is_empty() { Value::Null } else { json!(items) });
 }
 
 #[cfg(test)]
@@ -248,8 +258,8 @@ mod tests {
             assert_eq!(items[0], json!({ "key": "000.lib_run", "path": "lib/run", "mode": 493 }));
             assert_eq!(items[1], json!({ "key": "001.train.py", "path": "train.py" }));
             let path = FieldPath::keys(["containers"]).index(0).key("env").index(variables.len() - 1);
-            assert!(is_variable(path.find(&made).unwrap()));
-            remove_variable(&mut made, &path);
+            assert!(is_item(path.find(&made).unwrap()));
+            remove_item(&mut made, &path);
             assert_eq!(made["containers"][0]["env"], list);
         }
     }

@@ -142,7 +142,7 @@ struct DaskStatus {
     skew: Option<Text>,
     /// Versions of scheduler and workers that differ and may work.
     unlike: Option<Text>,
-    /// What the workers of the host may use of its memory together, if that is more than it has.
+    /// The memory that workers may use together, if it is more than their host has.
     memory: Option<Text>,
     /// True while a process of the agent follows the job to its end.
     followed: Option<bool>,

@@ -183,7 +183,7 @@ pub(super) fn is_auth(name: &str) -> bool {
 
 /// Names of files with keys, passwords or tokens. Sources: ssh-keygen(1), git-credential-store(1), netrc(5), the documentation of
 /// pip, Docker, AWS and gcloud on their configuration files.
-const FILES: [&str; 16] = [
+const FILES: [&str; 17] = [
     "id_rsa",
     "id_dsa",
     "id_ecdsa",
@@ -200,19 +200,43 @@ const FILES: [&str; 16] = [
     "application_default_credentials.json",
     "kubeconfig",
     "service-account.json",
+    ".htpasswd",
 ];
 
 /// Ends of the names of files with keys.
-const KEY_FILES: [&str; 7] = [".pem", ".key", ".p12", ".pfx", ".jks", ".keystore", ".kdbx"];
+const KEY_FILES: [&str; 11] = [
+    ".pem",
+    ".key",
+    ".p12",
+    ".pfx",
+    ".jks",
+    ".keystore",
+    ".kdbx",
+    ".env",
+    ".tfvars",
+    ".tfstate",
+    ".tfstate.backup",
+];
+
+/// Names that are those of secrets in a folder of this name only.
+const IN_FOLDER: [&str; 2] = [".kube/config", ".docker/config.json"];
+
+/// The formats of files called `secrets`.
+const SECRETS_FORMATS: [&str; 4] = ["toml", "yaml", "yml", "json"];
 
 /// Returns true if a file of this path has secrets by its name: `.env`, `tls.key`, `id_rsa`. An example of one has none.
 pub fn is_secret_file(path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
+    let path = path.to_ascii_lowercase();
+    let name = path.rsplit('/').next().unwrap_or(&path);
     let is_example =
         ["example", "sample", "template", "dist"].iter().any(|end| name.ends_with(&format!(".{end}")));
-    let is_env = name == ".env" || name.starts_with(".env.");
-    !is_example
-        && (is_env || FILES.contains(&name.as_str()) || KEY_FILES.iter().any(|end| name.ends_with(end)))
+    let is_env = name == ".envrc" || name.starts_with(".env.");
+    let is_secrets = name.strip_prefix("secrets.").is_some_and(|format| SECRETS_FORMATS.contains(&format));
+    let is_in_folder = IN_FOLDER
+        .iter()
+        .any(|end| path.strip_suffix(end).is_some_and(|before| before.is_empty() || before.ends_with('/')));
+    let is_key = FILES.contains(&name) || KEY_FILES.iter().any(|end| name.ends_with(end));
+    !is_example && (is_env || is_secrets || is_in_folder || is_key)
 }
 
 #[cfg(test)]
@@ -221,14 +245,37 @@ mod tests {
 
     #[test]
     fn files_of_keys_are_known_by_their_names() {
-        for name in
-            [".env", "conf/.env.prod", "id_rsa", "a/tls.PEM", "server.key", ".netrc", "credentials.json"]
-        {
+        for name in [
+            ".env",
+            "conf/.env.prod",
+            "id_rsa",
+            "a/tls.PEM",
+            "server.key",
+            ".netrc",
+            "credentials.json",
+            ".envrc",
+            "prod.env",
+            "conf/secrets.toml",
+            "prod.tfvars",
+            "terraform.tfstate.backup",
+            ".htpasswd",
+            "home/.kube/config",
+            ".docker/config.json",
+        ] {
             assert!(is_secret_file(name), "{name}");
         }
-        for name in
-            ["env.py", ".env.example", "train.py", "keys.py", "id_rsa.pub", "credentials.py", "monkey"]
-        {
+        for name in [
+            "env.py",
+            ".env.example",
+            "train.py",
+            "keys.py",
+            "id_rsa.pub",
+            "credentials.py",
+            "monkey",
+            "secrets.py",
+            "kube/config",
+            "config.json",
+        ] {
             assert!(!is_secret_file(name), "{name}");
         }
     }

@@ -2,18 +2,19 @@
 
 use crate::rules::Context;
 use crate::{CheckRun, Variable};
+use kinds::code::SourceFiles;
 use kinds::code::{CodeKeys, PYTHON_PATH, is_absolute};
-use kinds::env::Env;
-use kinds::kubernetes::pod_code::{FOLDER, MAX_BYTES, MAX_FILES};
-use model::address::FieldPath;
+use kinds::kubernetes::pod_code::{FOLDER, MAX_BYTES, MAX_LISTING};
+use kinds::section::PodKeys;
+use model::address::{FieldPath, Segment};
 use model::diag::{Code, Diagnostic};
 
 /// A section with code.
 struct Section<'a> {
     path: FieldPath,
     keys: &'a CodeKeys,
-    /// True if it has files, its own or those of the section that it copies.
-    has_files: bool,
+    /// Its files, its own or those of the section that it copies.
+    files: &'a SourceFiles,
     /// The reason why it cannot have code.
     unused: Option<&'static str>,
 }
@@ -24,7 +25,7 @@ fn sections<'a>(context: &Context<'a>) -> Vec<Section<'a>> {
     let clusters = stack.dask_cluster.iter().map(|(key, cluster)| Section {
         path: FieldPath::keys(["dask_cluster", key]),
         keys: &cluster.code,
-        has_files: !cluster.code.files.is_empty(),
+        files: &cluster.code.contents,
         unused: elsewhere(cluster.manage.is_managed()),
     });
     let jobs = stack.dask_job.iter().map(|(key, job)| {
@@ -32,7 +33,7 @@ fn sections<'a>(context: &Context<'a>) -> Vec<Section<'a>> {
         Section {
             path: FieldPath::keys(["dask_job", key]),
             keys: &job.code,
-            has_files: !job.code.files.is_empty() || like.is_some_and(|like| !like.code.files.is_empty()),
+            files: job.code(like, &FieldPath::root()).files.0,
             unused: elsewhere(job.manage.is_managed()),
         }
     });
@@ -42,8 +43,10 @@ fn sections<'a>(context: &Context<'a>) -> Vec<Section<'a>> {
         Section {
             path: FieldPath::keys(["check", key]),
             keys: &check.code,
-            has_files: !check.code.files.is_empty()
-                || cluster.is_some_and(|like| !like.code.files.is_empty()),
+            files: match cluster {
+                Some(like) if check.code.files.is_empty() => &like.code.contents,
+                _ => &check.code.contents,
+            },
             unused: (!is_program).then_some("a built-in check has a program of its own"),
         }
     });
@@ -57,14 +60,16 @@ pub(crate) fn files_can_be_copied(context: &mut Context<'_>) {
     }
     for Section { path, keys, .. } in sections(context) {
         let (size, number) = (keys.contents.size(), keys.contents.iter().len());
+        // The scheduler and the workers of a cluster, the program of a job that copies it.
+        let pods = if path.segments().first() == Some(&Segment::Key("check".to_owned())) { 1 } else { 3 };
         let what = if size > MAX_BYTES {
             format!(
                 "the files of `{path}` have {} KiB, and a ConfigMap takes {}",
                 size.div_ceil(1024),
                 MAX_BYTES / 1024
             )
-        } else if number > MAX_FILES {
-            format!("`{path}` has {number} files, and {MAX_FILES} fit into its pods")
+        } else if keys.contents.listing() * pods > MAX_LISTING {
+            format!("`{path}` has {number} files, and their names are too long a list for its pods")
         } else {
             continue;
         };
@@ -94,24 +99,34 @@ pub(crate) fn code_has_a_use(context: &mut Context<'_>) {
             }
         }
     }
-    for (path, env) in environments(context) {
-        let Some(Variable::Secret(_)) = env.get(PYTHON_PATH) else { continue };
-        let what = format!("`{PYTHON_PATH}` of `{path}` is a secret, and `files` must come before its value");
-        let finding = Diagnostic::error(Code::CodeKeys, what).at_value(path.key(PYTHON_PATH), "");
-        context.say(finding.help("give the path as text"));
+    for (path, keys) in pods_with_files(context) {
+        let env = path.key("env");
+        if let Some(Variable::Secret(_)) = keys.env.get(PYTHON_PATH) {
+            let what =
+                format!("`{PYTHON_PATH}` of `{env}` is a secret, and `files` must come before its value");
+            let finding = Diagnostic::error(Code::CodeKeys, what).at_value(env.key(PYTHON_PATH), "");
+            context.say(finding.help("give the path as text"));
+        }
+        let containers = keys.pod.iter().flat_map(|pod| pod.0["containers"].as_array()).flatten();
+        let mut variables = containers.flat_map(|container| container["env"].as_array()).flatten();
+        if variables.any(|variable| variable["name"] == PYTHON_PATH) {
+            let what = format!("`pod` of `{path}` sets `{PYTHON_PATH}`, which hides `files`");
+            let finding = Diagnostic::error(Code::CodeKeys, what).at_value(path.key("pod"), "");
+            context.say(finding.help("set it in `env`: the folder of `files` then comes before it"));
+        }
     }
 }
 
-/// Returns the variables of processes with code.
-fn environments<'a>(context: &Context<'a>) -> Vec<(FieldPath, &'a Env)> {
+/// Returns the keys of pods and processes with files.
+fn pods_with_files<'a>(context: &Context<'a>) -> Vec<(FieldPath, &'a PodKeys)> {
     let stack = context.stack;
     let mut all = Vec::new();
     for (key, cluster) in stack.dask_cluster.iter().filter(|(_, cluster)| !cluster.code.files.is_empty()) {
         let path = FieldPath::keys(["dask_cluster", key]);
-        all.push((path.key("scheduler").key("env"), &cluster.scheduler.keys.env));
-        all.push((path.key("worker").key("env"), &cluster.worker.keys.env));
+        all.push((path.key("scheduler"), &cluster.scheduler.keys));
+        all.push((path.key("worker"), &cluster.worker.keys));
         let groups = cluster.group.iter();
-        all.extend(groups.map(|(key, group)| (path.key("group").key(key).key("env"), &group.keys.env)));
+        all.extend(groups.map(|(key, group)| (path.key("group").key(key), &group.keys)));
     }
     for (key, job) in &stack.dask_job {
         let path = FieldPath::keys(["dask_job", key]);
@@ -119,9 +134,9 @@ fn environments<'a>(context: &Context<'a>) -> Vec<(FieldPath, &'a Env)> {
         if job.code(like, &path).files.0.is_empty() {
             continue;
         }
-        all.push((path.key("env"), &job.keys.env));
-        all.extend(job.scheduler.iter().map(|own| (path.key("scheduler").key("env"), &own.keys.env)));
-        all.extend(job.worker.iter().map(|own| (path.key("worker").key("env"), &own.keys.env)));
+        all.extend(job.scheduler.iter().map(|own| (path.key("scheduler"), &own.keys)));
+        all.extend(job.worker.iter().map(|own| (path.key("worker"), &own.keys)));
+        all.push((path, &job.keys));
     }
     all
 }
@@ -129,24 +144,29 @@ fn environments<'a>(context: &Context<'a>) -> Vec<(FieldPath, &'a Env)> {
 /// Checks that a working folder is absolute, or below the files of its section.
 pub(crate) fn working_folders_exist(context: &mut Context<'_>) {
     let on_hosts = context.stack.is_on_hosts();
-    let mut folders: Vec<(FieldPath, &str, bool)> = Vec::new();
-    for Section { path, keys, has_files, .. } in sections(context) {
-        folders
-            .extend(keys.working_dir.as_deref().map(|folder| (path.key("working_dir"), folder, has_files)));
+    let mut folders: Vec<(FieldPath, &str, &SourceFiles)> = Vec::new();
+    for Section { path, keys, files, .. } in sections(context) {
+        folders.extend(keys.working_dir.as_deref().map(|folder| (path.key("working_dir"), folder, files)));
     }
     for (key, cluster) in &context.stack.dask_cluster {
         let path = FieldPath::keys(["dask_cluster", key, "worker", "working_dir"]);
-        let has_files = !cluster.code.files.is_empty();
-        folders.extend(cluster.worker.working_dir.as_deref().map(|folder| (path, folder, has_files)));
+        let files = &cluster.code.contents;
+        folders.extend(cluster.worker.working_dir.as_deref().map(|folder| (path, folder, files)));
     }
     for (key, job) in &context.stack.dask_job {
         let path = FieldPath::keys(["dask_job", key, "worker", "working_dir"]);
         let like = job.like.as_ref().and_then(|like| context.stack.dask_cluster.get(like));
-        let has_files = !job.code(like, &path).files.0.is_empty();
-        let own = job.worker.as_ref().and_then(|worker| worker.working_dir.as_deref());
-        folders.extend(own.map(|folder| (path, folder, has_files)));
+        let files = job.code(like, &path).files.0;
+        // The pods of a copied cluster have the files of the job.
+        let copied = job.like.as_ref().zip(like);
+        let copied = copied.map(|(like, cluster)| {
+            (FieldPath::keys(["dask_cluster", like, "worker", "working_dir"]), &cluster.worker)
+        });
+        let own = job.worker.as_ref().map(|worker| (path, worker));
+        let worker = own.or(copied).and_then(|(path, worker)| Some((path, worker.working_dir.as_deref()?)));
+        folders.extend(worker.map(|(path, folder)| (path, folder, files)));
     }
-    for (place, folder, has_files) in folders {
+    for (place, folder, files) in folders {
         let leads_up = folder.split('/').any(|part| part == "..");
         let help = match on_hosts {
             true => "begin it with `/`, or name a folder below `files`".to_owned(),
@@ -160,13 +180,21 @@ pub(crate) fn working_folders_exist(context: &mut Context<'_>) {
             continue;
         } else if leads_up {
             format!("`{folder}` is not below the folder of `files`")
-        } else if !has_files {
+        } else if files.is_empty() {
             format!("`{folder}` is relative to the folder of `files`, and there are none")
+        } else if !has_folder(files, folder) {
+            format!("`{folder}` is no folder of `files`")
         } else {
             continue;
         };
         context.say_of_value(Diagnostic::error(Code::CodeKeys, what).at_value(place, "").help(help));
     }
+}
+
+/// Returns true for a folder of the files, or for the one that they are in.
+fn has_folder(files: &SourceFiles, folder: &str) -> bool {
+    let parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    parts.is_empty() || files.has_folder(&parts.join("/"))
 }
 
 #[cfg(test)]
@@ -208,10 +236,61 @@ mod tests {
         assert_eq!(digest(top.path(), "[\"lib/\"]"), first, "touched, and what is not copied");
         assert_eq!(digest(top.path(), "[\"./lib\"]"), first);
         fs::set_permissions(at("lib/a.py"), fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(digest(top.path(), "[\"lib/\"]"), first, "no program");
+        fs::write(at("lib/a.py"), "#!1").unwrap();
         let executable = digest(top.path(), "[\"lib/\"]");
         assert_ne!(executable, first);
         fs::write(at("lib/a.py"), "2").unwrap();
         assert_ne!(digest(top.path(), "[\"lib/\"]"), executable);
+    }
+
+    #[test]
+    fn what_git_leaves_out_is_not_copied_with_a_folder() {
+        let top = tempfile::tempdir().unwrap();
+        let at = |path: &str| top.path().join(path);
+        fs::create_dir_all(at("lib/data/kept")).unwrap();
+        fs::create_dir_all(at("lib/my-env")).unwrap();
+        fs::create_dir_all(at(".git")).unwrap();
+        for (path, text) in [
+            (".gitignore", "*.log\n/lib/data/*\n!/lib/data/kept\nlib/named.py\n"),
+            ("lib/.gitignore", "!kept.log\n"),
+            ("lib/a.py", ""),
+            ("lib/a.log", ""),
+            ("lib/kept.log", ""),
+            ("lib/data/big.bin", ""),
+            ("lib/data/kept/b.py", ""),
+            ("lib/named.py", ""),
+            ("lib/my-env/pyvenv.cfg", ""),
+            ("lib/my-env/activate.py", ""),
+            ("lib/.a.py.swp", ""),
+            ("lib/a.py~", ""),
+        ] {
+            fs::write(at(path), text).unwrap();
+        }
+        symlink("nobody@nowhere.1", at("lib/.#a.py")).unwrap();
+        let loaded = load(top.path(), LOCAL, "[\"lib\", \"lib/named.py\"]").unwrap();
+        let files = &loaded.stack.dask_cluster["d"].code.contents;
+        let paths: Vec<&str> = files.iter().map(|(path, _)| path.as_str()).collect();
+        assert_eq!(
+            paths,
+            ["lib/.gitignore", "lib/a.py", "lib/data/kept/b.py", "lib/kept.log", "lib/named.py"]
+        );
+    }
+
+    #[test]
+    fn a_working_folder_is_one_of_the_files() {
+        let top = tempfile::tempdir().unwrap();
+        fs::create_dir(top.path().join("lib")).unwrap();
+        fs::write(top.path().join("lib/a.py"), "").unwrap();
+        let said = |more: &str| {
+            load(top.path(), KUBERNETES, &format!("[\"lib\"]\n{more}")).err().unwrap_or_default().join("\n")
+        };
+        for folder in ["lib", "lib/", "./lib", ".", "/data"] {
+            assert_eq!(said(&format!("working_dir = \"{folder}\"")), "", "{folder}");
+        }
+        assert!(said("working_dir = \"lbi\"").contains("`lbi` is no folder of `files`"));
+        let pod = "worker = { pod = { containers = [{ name = \"worker\", env = [{ name = \"PYTHONPATH\", value = \"/a\" }] }] } }";
+        assert!(said(pod).contains("hides `files`"), "{}", said(pod));
     }
 
     #[test]

@@ -55,6 +55,15 @@ def digest_of_file(path):
     return known.hexdigest()[:16] + ("x" if status.st_mode & stat.S_IXUSR else "")
 
 
+def paths_below(folder):
+    """The paths of the files below a folder, but for what Python compiles."""
+    found = []
+    for at, inner, files in os.walk(folder):
+        inner[:] = [name for name in inner if name != "__pycache__"]
+        found += [os.path.relpath(os.path.join(at, name), folder) for name in files if not name.endswith(".pyc")]
+    return found
+
+
 def python_path(folder, variables):
     """The folder before what the variables say."""
     own = variables.get(PYTHON_PATH)
@@ -135,9 +144,23 @@ class Files:
             return variables, []
         pod["internal"]["folder"] = place
         if files:
+            self.list_files(digest, files)
             pod["internal"]["files"] = digest
             variables = dict(variables, **{PYTHON_PATH: python_path(files, variables)})
         return variables, sorted({place, files} - {None})
+
+    def list_files(self, digest, folder):
+        """Notes which files there are before a process works in their folder, so that what it writes there is known as its own."""
+        note = self.store.at("listed", digest + ".json")
+        if not os.path.exists(note):
+            self.store.write(note, sorted(paths_below(folder)))
+
+    def has_results(self, digest):
+        """Whether processes wrote files into the folder that they worked in."""
+        listed = read_json(self.store.at("listed", digest + ".json"))
+        if os.path.islink(self.store.at("files", digest)):
+            return False
+        return listed is not None and not set(paths_below(self.store.at("files", digest))) <= set(listed)
 
     def check_place(self, pod):
         """Whether the working folder of a process is there."""
@@ -147,7 +170,8 @@ class Files:
             raise Refused(500, "Failed", message % (place, socket.gethostname()))
 
     def collect_files(self, programs):
-        """Takes away folders that nothing names; to be called with the lock. `programs` are processes whose folders stay."""
+        """Takes away folders that nothing names, but for those with results; to be called with the lock. `programs` are processes whose
+        folders stay."""
         above = self.store.at("files")
         if os.path.islink(above) or not os.path.isdir(above):
             return
@@ -157,5 +181,6 @@ class Files:
         used |= {live["spec"].get("files") for live in staffed}
         used |= {pod.get("internal", {}).get("files") for pod in programs}
         for name in os.listdir(above):
-            if name not in used:
+            if name not in used and not self.has_results(name):
                 self.store.discard("files", name)
+                self.store.remove("listed", name + ".json")
