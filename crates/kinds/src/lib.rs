@@ -13,6 +13,7 @@ use kind::Kind;
 use model::resource::KindId;
 
 pub mod code;
+pub mod comparison;
 pub mod cost;
 pub mod dask;
 pub mod dask_config;

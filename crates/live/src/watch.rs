@@ -314,9 +314,9 @@ async fn read_events(collection: &Collection, mut bytes: ByteStream, has_events:
         let mut done = 0;
         while let Some(end) = rest[from..].iter().position(|byte| *byte == b'\n').map(|at| from + at) {
             match read_event(collection, &rest[done..end]) {
-                Some(End::Closed { .. }) => *has_events = true,
-                Some(end) => return end,
-                None => {}
+                Line::Recorded => *has_events = true,
+                Line::Ends(end) => return end,
+                Line::Empty => {}
             }
             (done, from) = (end + 1, end + 1);
         }
@@ -328,19 +328,31 @@ async fn read_events(collection: &Collection, mut bytes: ByteStream, has_events:
     End::Closed { has_events: *has_events }
 }
 
-/// Reads one line. Returns `None` for an empty line, [`End::Closed`] for an event that was recorded.
-fn read_event(collection: &Collection, line: &[u8]) -> Option<End> {
+/// A line of a watch.
+enum Line {
+    /// An event, which was recorded.
+    Recorded,
+    Empty,
+    /// The last line.
+    Ends(End),
+}
+
+/// Reads one line.
+fn read_event(collection: &Collection, line: &[u8]) -> Line {
     if line.iter().all(u8::is_ascii_whitespace) {
-        return None;
+        return Line::Empty;
     }
-    let Ok(event) = serde_json::from_slice::<Value>(line) else { return Some(End::Refused) };
+    let Ok(event) = serde_json::from_slice::<Value>(line) else { return Line::Ends(End::Refused) };
     let (kind, object) = (event["type"].as_str().unwrap_or_default(), &event["object"]);
     if kind == "ERROR" {
-        let is_old = object["code"] == 410;
-        return Some(if is_old { End::TooOld } else { End::Closed { has_events: false } });
+        // Other errors are tried again like a connection that broke.
+        return Line::Ends(if object["code"] == 410 {
+            End::TooOld
+        } else {
+            End::Closed { has_events: false }
+        });
     }
-    let end = collection.apply_event(kind, object);
-    Some(end.map_or(End::Refused, |()| End::Closed { has_events: true }))
+    collection.apply_event(kind, object).map_or(Line::Ends(End::Refused), |()| Line::Recorded)
 }
 
 /// A subscription to one object.

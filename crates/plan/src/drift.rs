@@ -14,8 +14,8 @@ use crate::planner::Planner;
 use crate::propose::dask;
 use crate::propose::zones::is_surge;
 use crate::stop;
+use kinds::comparison::Comparison;
 use kinds::gke;
-use kinds::gke::compare::Compared;
 use kinds::kind::Compare;
 use kinds::kubernetes::ownership;
 use model::address::{Address, FieldPath};
@@ -180,7 +180,7 @@ fn location(inputs: &Inputs<'_>, desired: &Resource) -> Option<String> {
 type FieldDrift = (Vec<FieldChange>, Vec<FieldChange>);
 
 /// Returns the differences between a live object and the desired one; `None` if it does not exist.
-fn compared(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) -> Option<Compared> {
+fn compared(inputs: &Inputs<'_>, resource: &Resource, schema: Option<&Schema>) -> Option<Comparison> {
     let live = inputs.world.find(&resource.identity)?;
     let manager = inputs.owner.field_manager();
     let Compare::Kubernetes(effect) = &kinds::of(resource.kind).compare else { return None };

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use axum::body::Body;
 use jiff::SignedDuration;
-use kinds::gke::compare::Compared;
+use kinds::comparison::Comparison;
 use model::address::{FieldPath, Segment};
 use model::resource::Effect;
 use model::schema::{self, List, Schema, Type};
@@ -469,12 +469,12 @@ type Send<'a> = dyn Fn(&str, &str, &str, &Value) -> (u16, Value) + 'a;
 
 static NAMES: AtomicU32 = AtomicU32::new(0);
 
-fn compare_live(sort: &KindCase, body: &Value, live: &Value, with_schema: bool) -> Compared {
+fn compare_live(sort: &KindCase, body: &Value, live: &Value, with_schema: bool) -> Comparison {
     let schema = with_schema.then_some(&sort.schema);
     compare(body, live, MANAGER, schema, |_| (Effect::InPlace, None))
 }
 
-fn changes(compared: &Compared) -> Vec<String> {
+fn changes(compared: &Comparison) -> Vec<String> {
     let text = |value: &Option<Value>| value.as_ref().map_or("-".to_owned(), Value::to_string);
     compared
         .changes

@@ -6,7 +6,8 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
-use super::compare::{Compared, blank, call, compare, put};
+use super::compare::{call, compare, put};
+use crate::comparison::{Comparison, is_zero};
 use crate::kind::{FieldComparison, Rule, Update};
 use model::address::{FieldPath, Segment};
 use model::resource::{Effect, Method, Step};
@@ -87,7 +88,7 @@ pub fn compared(
     desired: &Value,
     live: &Value,
     last: Option<&Value>,
-) -> Compared {
+) -> Comparison {
     let bodies = [Some(desired), last];
     let bodies: Vec<&Value> = bodies.into_iter().flatten().collect();
     let live = &with_omitted_names(message, desired, live);
@@ -113,7 +114,7 @@ fn with_omitted_names(message: Message, desired: &Value, live: &Value) -> Value 
         let mut above = (0..place.segments().len()).map(|end| place.segments()[..end].iter().cloned());
         let is_message =
             |path: FieldPath| path.find(&answered).is_none_or(|it| it.is_object() || it.is_null());
-        if place.find(live).is_none_or(blank)
+        if place.find(live).is_none_or(is_zero)
             && live.is_object()
             && above.all(|path| is_message(path.collect()))
         {
@@ -195,7 +196,7 @@ pub fn only_path(path: &FieldPath, live: &Value) -> Value {
 }
 
 fn chosen(message: Message, covered: &[FieldPath], live: &Value, path: &FieldPath, found: &mut Value) {
-    if blank(live) || covered.iter().any(|row| row.contains(path)) {
+    if is_zero(live) || covered.iter().any(|row| row.contains(path)) {
         return;
     }
     match gke_field(message, &path.to_string()) {

@@ -8,52 +8,16 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use crate::comparison::{Comparison, is_zero};
 use crate::json::text;
 use crate::kind::{FieldComparison, Rule, Update};
 use model::address::{FieldPath, Segment};
 use model::resource::{Api, Call, Effect, FieldChange, JsonText, LABEL_ID, LABEL_STACK, Method, Owner, Step};
 use model::secrets::is_secret;
 
-/// The live values that a change relies on, as text to be hashed. Values are appended as text instead of collected, because a CRD
-/// has thousands of fields.
-#[derive(Default)]
-pub struct FingerprintInput(Vec<u8>);
-
-impl FingerprintInput {
-    pub fn of<'v>(values: impl IntoIterator<Item = (impl AsRef<str>, &'v Value)>) -> Self {
-        let mut fingerprint_input = Self::default();
-        values.into_iter().for_each(|(path, live)| fingerprint_input.add(path.as_ref(), live));
-        fingerprint_input
-    }
-
-    pub fn add(&mut self, path: &str, live: &Value) {
-        self.0.push(b'\n');
-        self.0.extend_from_slice(path.as_bytes());
-        self.0.push(b'=');
-        // Values are written to memory, which does not fail.
-        let _ = serde_json::to_writer(&mut self.0, live);
-    }
-
-    /// Returns `path=value` for each, after a newline.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-/// The result of a comparison.
-#[derive(Default)]
-pub struct Compared {
-    /// Fields that differ.
-    pub changes: Vec<FieldChange>,
-    /// Every live value that was compared, for the fingerprint.
-    pub fingerprint_input: FingerprintInput,
-    /// Fields that differ and that another field manager applies, with its name.
-    pub others: Vec<(FieldPath, String)>,
-}
-
 /// Compares the desired with the live resource under rules. `last` is what was last set, if the record has it.
-pub fn compare(rules: &[&Rule], desired: &Value, live: &Value, last: Option<&Value>) -> Compared {
-    let mut compared = Compared::default();
+pub fn compare(rules: &[&Rule], desired: &Value, live: &Value, last: Option<&Value>) -> Comparison {
+    let mut compared = Comparison::default();
     for rule in rules {
         let path = rule.path();
         let null = Value::Null;
@@ -137,7 +101,7 @@ pub fn set_by_others(rules: &[&Rule], last: &Value, live: &Value) -> Vec<(FieldP
                     && before.is_null()
                     && !rule.path.ends_with("locations") =>
             {
-                found.extend((!blank(have)).then(|| (path, have.clone())));
+                found.extend((!is_zero(have)).then(|| (path, have.clone())));
             }
             FieldComparison::OwnItems => {
                 let new = have.as_array().into_iter().flatten();
@@ -186,7 +150,7 @@ fn is_googles(key: &str) -> bool {
         || key == "nvidia.com/gpu"
 }
 
-impl Compared {
+impl Comparison {
     fn push(&mut self, rule: &Rule, path: FieldPath, before: &Value, after: &Value) {
         let given = |value: &Value| (!value.is_null()).then(|| value.clone());
         self.changes.push(FieldChange {
@@ -223,7 +187,7 @@ impl Compared {
             FieldComparison::Set => sorted(before) == sorted(have),
             _ => same(before, have),
         };
-        if !blank(have) && stays {
+        if !is_zero(have) && stays {
             let note = Some("no longer in the file; the live value stays");
             let rule = Rule { effect: Effect::Ignored, note, ..*rule };
             self.push(&rule, path, have, &Value::Null);
@@ -277,7 +241,7 @@ impl Compared {
     fn accelerators(&mut self, rule: &Rule, path: &FieldPath, want: &Value, have: &Value) {
         let fixed = |note| Rule { effect: Effect::Replace, note: Some(note), ..*rule };
         let (want, have) = (&want[0], &have[0]);
-        if blank(want) != blank(have) {
+        if is_zero(want) != is_zero(have) {
             let rule = fixed("GPUs cannot be added to or removed from a pool");
             self.push(&rule, path.clone(), have, want);
             return;
@@ -327,23 +291,11 @@ pub fn sent_changes(changes: &[FieldChange]) -> impl Iterator<Item = &FieldChang
     changes.iter().filter(|change| change.effect != Effect::Ignored)
 }
 
-/// Returns true for a zero value, which proto3 JSON leaves out.
-pub fn blank(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Bool(value) => !value,
-        Value::Number(value) => value.as_f64() == Some(0.0),
-        Value::String(value) => value.is_empty() || value == "0",
-        Value::Array(list) => list.is_empty(),
-        Value::Object(fields) => fields.values().all(blank),
-    }
-}
-
 /// Returns true if values are equal under proto3 JSON: the live value must have everything that the stack sets, and may have
 /// more.
 fn same(want: &Value, have: &Value) -> bool {
     match (want, have) {
-        (want, have) if blank(want) || blank(have) => blank(want) && blank(have),
+        (want, have) if is_zero(want) || is_zero(have) => is_zero(want) && is_zero(have),
         (Value::Object(want), have) => want.iter().all(|(key, value)| same(value, &have[key])),
         (Value::Array(want), Value::Array(have)) => {
             want.len() == have.len() && want.iter().zip(have).all(|(want, have)| same(want, have))

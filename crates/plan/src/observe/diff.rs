@@ -7,7 +7,7 @@
 
 use serde_json::{Map, Value};
 
-use kinds::gke::compare::{Compared, blank};
+use kinds::comparison::{Comparison, is_zero};
 use kinds::kubernetes::equality::{ValueFormat, is_requirements, same};
 use kinds::kubernetes::ownership::is_manager_of_stack;
 pub use kinds::kubernetes::ownership::other_stacks;
@@ -132,7 +132,7 @@ pub fn compare<'a>(
     manager: &'a str,
     schema: Option<&Schema>,
     effect: fn(&FieldPath) -> (Effect, Option<&'static str>),
-) -> Compared {
+) -> Comparison {
     let mut walk = DiffWalker::new(manager, effect);
     let owners: Vec<ManagedFieldsEntry> = entries(live).collect();
     for (key, value) in desired.as_object().into_iter().flatten() {
@@ -172,7 +172,7 @@ struct DiffWalker<'a> {
     in_requirements: bool,
     /// True while the compared value has the name of a secret.
     secret: bool,
-    compared: Compared,
+    compared: Comparison,
 }
 
 impl<'a> DiffWalker<'a> {
@@ -184,7 +184,7 @@ impl<'a> DiffWalker<'a> {
             in_whole_list: false,
             in_requirements: false,
             secret: false,
-            compared: Compared::default(),
+            compared: Comparison::default(),
         }
     }
 
@@ -237,7 +237,7 @@ impl<'a> DiffWalker<'a> {
             Some(live) if self.in_requirements => same(want, live, ValueFormat::Quantity),
             Some(live) => want == live || same(want, live, ValueFormat::of(schema, &self.cursor.path())),
             // The server drops zero values of built-in kinds; our entry still names the field.
-            None => blank(want) && self.owned(owners),
+            None => is_zero(want) && self.owned(owners),
         };
         if !equal {
             self.record_difference(live, Some(want), owners);

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::observe::diff;
 use crate::observe::inputs::Inputs;
-use kinds::gke::compare::Compared;
+use kinds::comparison::Comparison;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 use model::resource::{Deferred, Effect, FieldChange, JsonText, Resource, Step};
@@ -37,7 +37,7 @@ pub(crate) fn compare(
     manager: &str,
     schema: Option<&Schema>,
     effect: fn(&FieldPath) -> (Effect, Option<&'static str>),
-) -> Compared {
+) -> Comparison {
     let filled = env_references(desired).next().map(|_| env_values.filled(desired));
     let mut compared = diff::compare(filled.as_ref().unwrap_or(desired), live, manager, schema, effect);
     redact(desired, &mut compared.changes);

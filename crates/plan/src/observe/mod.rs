@@ -22,9 +22,9 @@ use crate::observe::crd_schemas::CrdSchemas;
 use crate::observe::inputs::Inputs;
 use crate::reason::OtherStacks;
 use crate::{Action, Change};
+use kinds::comparison::{Comparison, FingerprintInput};
 use kinds::dask::check;
 use kinds::gke;
-use kinds::gke::compare::{Compared, FingerprintInput};
 use kinds::kind::{ChangeContext, Compare, Defect, Kind};
 use kinds::kubernetes::object::kind_of;
 use kinds::kubernetes::ownership;
@@ -98,7 +98,7 @@ impl<'a> Observed<'a> {
     }
 
     /// Compares the desired with the live state; returns `None` for actions.
-    pub(crate) fn compared(&self, resource: &Resource, kind: &Kind, live: &Value) -> Option<Compared> {
+    pub(crate) fn compared(&self, resource: &Resource, kind: &Kind, live: &Value) -> Option<Comparison> {
         match kind.compare {
             Compare::Gke(message, rows) => {
                 let record = self.inputs.world.record.as_ref();

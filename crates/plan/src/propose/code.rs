@@ -10,8 +10,8 @@ use crate::planner::Planner;
 use crate::propose::provisioned_workers::Former;
 use crate::reason::Reason;
 use crate::{Action, Change};
+use kinds::comparison::Comparison;
 use kinds::dask;
-use kinds::gke::compare::Compared;
 use kinds::hosts;
 use kinds::json::{is_terminating, text};
 use kinds::kubernetes::pod_code;
@@ -89,7 +89,7 @@ impl Planner<'_> {
     }
 
     /// Adds the names of changed files to the changes of `files`.
-    pub(crate) fn name_changed_files(&self, resource: &Resource, live: &Value, compared: &mut Compared) {
+    pub(crate) fn name_changed_files(&self, resource: &Resource, live: &Value, compared: &mut Comparison) {
         match resource.kind {
             KindId::DaskCluster | KindId::DaskGroup | KindId::DaskJob => {
                 self.files_of_pods(resource, live, compared);
@@ -102,7 +102,7 @@ impl Planner<'_> {
         }
     }
 
-    fn files_of_pods(&self, resource: &Resource, live: &Value, compared: &mut Compared) {
+    fn files_of_pods(&self, resource: &Resource, live: &Value, compared: &mut Comparison) {
         let named = |path: &FieldPath| path.last_key() == Some("name") && is_in_config_map(path);
         let renamed: Vec<FieldPath> =
             compared.changes.iter().map(|change| change.path.clone()).filter(named).collect();
@@ -135,7 +135,7 @@ impl Planner<'_> {
     }
 
     /// Adds the names to the change of a field of `spec` with the digest of files.
-    fn files_on_hosts(&self, resource: &Resource, field: &[&str], compared: &mut Compared) {
+    fn files_on_hosts(&self, resource: &Resource, field: &[&str], compared: &mut Comparison) {
         let path = field.iter().fold(FieldPath::keys(["spec"]), |path, key| path.key(key));
         let Some(field) = compared.changes.iter_mut().find(|change| change.path == path) else { return };
         let section: Vec<&str> = resource.address.as_str().split('.').take(2).collect();

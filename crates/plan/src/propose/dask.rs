@@ -7,10 +7,10 @@ use serde_json::Value;
 use crate::planner::Planner;
 use crate::reason::RunUnknown;
 use crate::{Change, Inputs, Note, observe::diff};
+use kinds::comparison::Comparison;
 use kinds::dask;
 use kinds::dask::expiry::ExpiryCause;
 use kinds::gke::cluster::autopilot;
-use kinds::gke::compare::Compared;
 use kinds::gke::node_pool;
 use kinds::json::{is_terminating, text};
 use kinds::kubernetes::{provisioning, request_state};
@@ -21,7 +21,7 @@ use model::resource::{self, Effect, FieldChange, Identity, KindId, ObjectId, Rec
 
 /// Lets a Job that Kueue has not admitted change its queue in place. After admission Kueue's webhook refuses that. Source:
 /// `pkg/controller/jobframework/validation.go` of Kueue 0.15.0.
-fn queue_of_job(live: &Value, compared: &mut Compared) {
+fn queue_of_job(live: &Value, compared: &mut Comparison) {
     let waits = live["spec"]["suspend"] == true;
     let queue = |field: &&mut FieldChange| kinds::kubernetes::job::is_queue(&field.path);
     for field in compared.changes.iter_mut().filter(|_| waits).filter(queue) {
@@ -81,7 +81,12 @@ pub(crate) fn expiry_code(cause: ExpiryCause) -> Code {
 impl Planner<'_> {
     /// Compares replica counts that other tools may write. A released count names its new owner, and the file's count is compared
     /// with that of the default group. Jobs and requests are compared by their outcome.
-    pub(crate) fn compare_dask_state(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
+    pub(crate) fn compare_dask_state(
+        &mut self,
+        resource: &Resource,
+        live: &Value,
+        compared: &mut Comparison,
+    ) {
         let Identity::Object(object) = &resource.identity else { return };
         if resource.kind == KindId::Job {
             queue_of_job(live, compared);
@@ -114,7 +119,7 @@ impl Planner<'_> {
         cluster: &ObjectId,
         desired: &Value,
         live: &Value,
-        compared: &mut Compared,
+        compared: &mut Comparison,
     ) {
         let Some(counts) = default_group_replicas(self.observed.inputs.world, cluster) else { return };
         let fingerprint_input = dask::api::replicas_path().key("default group").to_string();
@@ -143,7 +148,7 @@ impl Planner<'_> {
         ));
     }
 
-    fn released_replicas(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
+    fn released_replicas(&mut self, resource: &Resource, live: &Value, compared: &mut Comparison) {
         let path = dask::api::replicas_path();
         let Some(start) = path.find(&resource.create_only) else { return };
         let autoscaled = self.is_autoscaled(resource);
@@ -179,7 +184,7 @@ impl Planner<'_> {
 
     /// Reverts drift of a job in place, unless the file's text changed, too: drift alone must not rerun it. Ignores changes of
     /// the cluster that the job copied, and notes a failed job.
-    fn adjust_job_changes(&mut self, resource: &Resource, live: &Value, compared: &mut Compared) {
+    fn adjust_job_changes(&mut self, resource: &Resource, live: &Value, compared: &mut Comparison) {
         let record = self.observed.inputs.world.record.as_ref();
         let made = record.and_then(|record| record.completed.get(&resource.identity));
         let edited = made.is_some_and(|made| !kinds::kubernetes::once_digest::matches_digest(made, resource));

@@ -11,8 +11,8 @@ use crate::{
     Action, Adopted, Change, Note, observe::address_match, observe::env_secrets, observe::immutable,
     propose::code, propose::hosts,
 };
+use kinds::comparison::FingerprintInput;
 use kinds::gke;
-use kinds::gke::compare::FingerprintInput;
 use kinds::json::is_terminating;
 use kinds::kind::{Compare, Kind};
 use kinds::kubernetes::kueue::queue;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::observe::fingerprint;
 use crate::planner::Planner;
 use crate::{ExternalRead, Mode, Note, observe::diff};
-use kinds::gke::compare::FingerprintInput;
+use kinds::comparison::FingerprintInput;
 use kinds::gke::{self, node_pool};
 use kinds::kind::Compare;
 use kinds::kubernetes::manifest::pod_specs;

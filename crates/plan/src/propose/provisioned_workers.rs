@@ -5,7 +5,7 @@ use crate::observe::fingerprint;
 use crate::planner::Planner;
 use crate::reason::Reason;
 use crate::{Action, Change};
-use kinds::gke::compare::FingerprintInput;
+use kinds::comparison::FingerprintInput;
 use kinds::json::{is_terminating, text};
 use kinds::kubernetes::{provisioning, request_state};
 use model::address::Address;
