@@ -20,10 +20,10 @@ fn write_failure(path: &Path, why: &str) -> Diagnostic {
         .help("choose a file in a writable folder")
 }
 
-/// Checks, before the live state is read, that the plan can be saved there, so that nobody waits in vain.
+/// Checks that a plan can be saved at `path`, before the live state is read: reading takes a while.
 ///
 /// # Errors
-/// There is no folder for the file, or one in its place.
+/// The parent folder does not exist, or `path` is a folder.
 pub(crate) fn check_folder(path: &Path) -> Result<(), Diagnostic> {
     let folder = folder(path);
     if path.is_dir() {

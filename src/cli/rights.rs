@@ -220,8 +220,8 @@ pub fn missing<'n>(needed: &'n [String], answer: &Value) -> Vec<&'n str> {
     needed.iter().map(String::as_str).filter(|needed| !given.contains(needed)).collect()
 }
 
-/// Returns true if only the project can grant a permission. The cluster's RBAC can grant permissions on its objects, and a
-/// service account the permission to act as it.
+/// Returns true for a permission that only the IAM policy of the project grants. Permissions on objects of the cluster can also be
+/// granted by RBAC, and `iam.serviceAccounts.actAs` by the policy of the service account.
 pub fn is_of_the_project(permission: &str) -> bool {
     permission.starts_with("container.clusters.") || permission.starts_with("container.operations.")
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::human::style::{Tint, paint, push_line, strip_controls, wrap};
 
-/// A connection that stands. Programs read it as it is here.
+/// An open connection to a Dask cluster, as `connect --json` prints it: the names of the fields are a public format.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connected {
     /// The address that the connection leads to.

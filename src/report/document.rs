@@ -199,7 +199,7 @@ pub struct NoteText {
 
 const PROVIDER: &str = "dask-infra";
 
-/// Returns the document of a plan.
+/// Returns a plan in the form of Terraform's JSON plans, which `show --json` prints.
 pub fn document(plan: &Plan) -> Document {
     let resources = plan.desired.iter().map(|resource| Planned {
         address: resource.address.to_string(),

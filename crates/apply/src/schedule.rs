@@ -60,7 +60,8 @@ struct Running {
     cluster: bool,
 }
 
-/// The changes of a plan and their states. The indices of barriers continue those of the changes.
+/// Decides which changes of a plan can start next. Barriers, which stand for the end of several changes, have the indices behind those
+/// of the changes.
 #[derive(Debug)]
 pub struct ChangeScheduler<'a> {
     changes: &'a [Change],

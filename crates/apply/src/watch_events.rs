@@ -36,7 +36,7 @@ pub enum Known {
     Unknown,
 }
 
-/// Tracks the object of one wait.
+/// Follows the events of the one object for which a change waits, and keeps its newest state.
 pub struct ObjectTracker<'a> {
     watches: &'a Watches<'a>,
     /// The path of the object, if the wait depends on this object alone.

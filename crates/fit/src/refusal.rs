@@ -121,7 +121,7 @@ impl Refusal {
         self.predicates().first().copied().unwrap_or(Predicate::NodeResourcesFit)
     }
 
-    /// Returns all predicates that would refuse for this reason, in their order.
+    /// Returns all predicates that would refuse for this reason, in the order in which kube-scheduler runs them.
     pub fn predicates(&self) -> &'static [Predicate] {
         match &self.reason {
             Reason::Gated { .. } => &[Predicate::SchedulingGates],

@@ -74,8 +74,8 @@ impl Domains<'_> {
     }
 }
 
-/// The domains that matter for pod affinity and anti-affinity of one pod: those of the pods that it has affinity or anti-affinity
-/// to, and of the pods that have anti-affinity to it.
+/// The topology domains that decide about affinity and anti-affinity of one pod: where the pods run that its terms select, and where
+/// pods run whose anti-affinity selects it.
 #[derive(Default)]
 pub struct Company<'a> {
     /// For each term of pod affinity, the domains with a pod that matches all of the terms.

@@ -283,7 +283,7 @@ fn account(config: &Value, pool: &mut NodePool) {
     }
 }
 
-/// Adds a comment that names the stack in the ownership labels of a resource.
+/// Adds a comment with the stack that owns a resource by its labels, and with the tool that manages it.
 pub(crate) fn owned(section: &str, live: &Value, draft: &mut Draft) {
     if let Some(stack) = stack_of(live) {
         draft.above(section, format!("It belongs to the stack {stack}."));

@@ -35,7 +35,8 @@ fn is_ours(object: &ObjectId) -> bool {
     [api::environment(), api::cluster(), api::group(), api::job()].contains(&object.gvk)
 }
 
-/// Returns the id of a stack without a record, from the names of its environments.
+/// Returns the id of a stack whose record is lost, from the names of its Python environments on the hosts. `None` if none of them
+/// has the stack's name.
 pub fn id_of(found: &Found, stack: &str) -> Option<String> {
     let names = found.objects.iter().filter(|(object, live)| {
         object.gvk == api::environment() && stack_of(live).as_deref() == Some(stack)

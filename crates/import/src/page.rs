@@ -32,7 +32,7 @@ const FIRST: [&str; 17] = [
     "gpus",
 ];
 
-/// Writes the text.
+/// Writes the draft as the TOML text of a stack file, with its comments.
 pub(crate) fn write(found: &Found, draft: &Draft) -> Imported {
     let mut page = Page { draft, text: head(found, draft), sections: Vec::new(), left_out: Vec::new() };
     let tree = serde_json::to_value(&draft.stack).unwrap_or_default();

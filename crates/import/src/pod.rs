@@ -30,7 +30,7 @@ pub(crate) enum Part {
     Program(&'static str),
 }
 
-/// The keys of a section.
+/// The keys of a stack's section that describe a pod, read from the pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Short {
     pub(crate) image: String,
@@ -266,8 +266,8 @@ fn by_key(key: &str, base: &[Value], live: &[Value], schema: Option<&Schema>) ->
     Value::Array(over)
 }
 
-/// Removes variables of containers that look like secrets, and returns their names. All variables of such a container are
-/// removed: in Dask's CRDs they are one value, which would differ if one were missing.
+/// Removes `env` of each container in which a variable looks like a secret, and returns the names of those variables. Dask's CRDs
+/// treat the list as atomic: a part of it would be shown as a difference.
 pub(crate) fn without_secrets(pod: &mut Value) -> Vec<String> {
     clean(pod);
     let mut found = Vec::new();

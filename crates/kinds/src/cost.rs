@@ -87,7 +87,8 @@ impl Node {
         sum
     }
 
-    /// The price of the machine with its GPUs. `None` when a part of it is unknown, or when there is no such machine.
+    /// Returns the price of one machine with its GPUs, in US dollars per hour. `None` if the price of a part is unknown, or if there is
+    /// no such machine.
     pub fn machine_price(&self, prices: &Prices, region: &str) -> Option<f64> {
         let machine = catalog::machine(&self.machine)?;
         let price = prices.machine(&machine.name, region, self.capacity)?;

@@ -34,7 +34,7 @@ pub struct RecordContent {
     pub parts: Vec<ObjectId>,
 }
 
-/// The content of a record's ConfigMap.
+/// The content of the ConfigMap with the record of a stack.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StoredRecord {
     Absent,

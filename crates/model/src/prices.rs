@@ -274,7 +274,7 @@ impl Sum {
         }
     }
 
-    /// Raises it to a sum that may come in its place.
+    /// Raises this sum to `other` where that is higher: of two alternatives one will be paid.
     pub fn raise_to(&mut self, other: Sum) {
         self.usd = self.usd.max(other.usd);
         self.unknown.extend(other.unknown);

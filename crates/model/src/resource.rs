@@ -268,8 +268,8 @@ impl Recreation {
 }
 
 impl Resource {
-    /// Returns the path in the stack file of a field of `body`. A field below a known path is looked for below its
-    /// origin; where the files do not have it, [`crate::source::Sources`] finds the nearest that they have.
+    /// Returns the path in the stack file from which a field of `body` comes. If only a parent of the field has an origin, the rest of
+    /// the path is appended to it. The file may lack such a path; [`crate::source::Sources`] then uses the nearest one.
     pub fn origin_of(&self, path: &FieldPath) -> FieldPath {
         let known = self
             .provenance

@@ -13,7 +13,7 @@ mod places;
 pub use places::Spot;
 use places::{Place, Places};
 
-/// A text of [`Sources`].
+/// The number of a file in [`Sources`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(u32);
 

@@ -364,7 +364,7 @@ impl Change {
         self.reasons.contains(&Reason::Requested)
     }
 
-    /// Returns true if it has a reason beside its fields.
+    /// Returns true if the change has a reason other than the fields that differ.
     pub fn has_reason(&self) -> bool {
         self.adopted.is_some() || !self.reasons.is_empty()
     }

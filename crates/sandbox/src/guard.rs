@@ -14,7 +14,7 @@ use tower::ServiceExt as _;
 
 use super::faults::Side;
 
-/// Returns the router with the guard before it. If `token` is set, every request must carry it.
+/// Wraps a router so that each request to this API is checked before. If `token` is set, every request must carry it.
 pub fn around(side: Side, token: Option<Arc<str>>, inner: Router) -> Router {
     Router::new().fallback(move |request: Request<Body>| {
         let (inner, token) = (inner.clone(), token.clone());

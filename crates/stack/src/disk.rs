@@ -14,7 +14,7 @@ use model::diag::{Code, Diagnostic};
 /// The maximum size in bytes of a file that a stack names. The largest known ones are CRDs, with 1 MiB.
 pub const LARGEST: u64 = 16 * 1024 * 1024;
 
-/// The files that a stack may name.
+/// How far a stack file is trusted: the files on disk that it may name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
     /// Only files of its repository.

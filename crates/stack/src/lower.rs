@@ -18,7 +18,7 @@ use model::schema;
 
 pub use model::resource::Lowered;
 
-/// Lowers a stack to its resources. `simulated` is true if the sandbox answers.
+/// Lowers a stack to its resources. `simulated` is true if requests go to the sandbox and not to Google Cloud.
 pub fn lower(stack: &Stack, simulated: bool) -> Lowered {
     let scope = scope(stack, simulated);
     let mut resources = Vec::new();

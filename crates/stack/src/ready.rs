@@ -18,7 +18,7 @@ macro_rules! ready {
     };
 }
 
-/// All ready stacks; a test compares them with the folder.
+/// The stacks that `init --from` writes. They are the files of the folder `stacks`; a test compares the two.
 pub const READY: &[Ready] = &[
     // The recommended one.
     ready!("rapids-gke-lean": "stack.toml"),

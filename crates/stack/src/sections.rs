@@ -7,7 +7,7 @@ use super::Stack;
 use kinds::section::{Pods, Section};
 use model::address::{FieldPath, Segment};
 
-/// How a section is found in a stack.
+/// A row of the table of section types: the name in the file, and the access to the sections of a [`Stack`].
 pub(crate) struct Row {
     /// Its name in the file.
     pub(crate) name: &'static str,

@@ -99,7 +99,7 @@ pub struct PartOptions {
 }
 
 impl PartOptions {
-    /// Only these.
+    /// Returns the options for a plan of these addresses alone.
     pub fn only(target: Vec<String>) -> Self {
         Self { target, exclude: Vec::new() }
     }

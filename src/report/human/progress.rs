@@ -112,7 +112,7 @@ impl Tally {
         Self { detail, sections: BTreeMap::new(), logs: BTreeMap::new() }
     }
 
-    /// Lines to keep for an event; what waits is told elsewhere.
+    /// Returns the lines of an event that stay on the screen. Waits are shown by the lines that change in place.
     pub(super) fn lines(&mut self, plan: &Plan, event: &Event, now: Duration) -> String {
         if self.sections.is_empty() {
             self.count(plan);

@@ -11,7 +11,7 @@ pub fn stopping(partial: &Partial, width: usize) -> String {
     wrap(&format!("{} ", paint(Tint::Change, "stop:")), &what, width)
 }
 
-/// `start: dask_cluster.d, node_pool.a100`
+/// Returns the line that lists what is started, wrapped at `width` columns: `start: dask_cluster.d, node_pool.a100`.
 pub fn starting(partial: &Partial, width: usize) -> String {
     wrap(&format!("{} ", paint(Tint::Change, "start:")), &sections(&partial.selection.targets), width)
 }

@@ -21,7 +21,7 @@ use crate::taints::Toleration;
 
 const MIB: i64 = 1 << 20;
 
-/// A pod of GKE on a node.
+/// A pod that GKE runs on a node, with its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SystemPod {
     pub name: &'static str,

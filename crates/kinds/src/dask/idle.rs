@@ -44,7 +44,7 @@ impl IdleTimeout {
         }
     }
 
-    /// Returns whether the next apply recreates a deleted cluster.
+    /// Returns whether the next apply recreates a cluster that was deleted because it was idle.
     pub fn recreation(self) -> Recreation {
         match self {
             Self::Table(IdleTable { remake: true, .. }) => Recreation::Always,

@@ -566,7 +566,8 @@ fn with_machine(pool: &Pool, own: &Machine, machine: &Machine) -> Option<Pool> {
     }
 }
 
-/// Returns the settings of a pool from its body. `has_gpu_taint` is true if GKE adds its taint to the pool's GPU nodes.
+/// Reads from the body of a node pool the settings that decide which pods its nodes take. `has_gpu_taint` is true if GKE adds the
+/// taint `nvidia.com/gpu` to its GPU nodes.
 pub fn settings(body: &Value, has_gpu_taint: bool) -> Pool {
     let pool = Pool { gpu_taint: has_gpu_taint, ..Pool::read(body) };
     match body["config"]["diskType"].is_null() {

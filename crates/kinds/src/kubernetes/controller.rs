@@ -8,7 +8,8 @@ use crate::section::Lifecycle;
 use model::address::{Address, FieldPath};
 use model::resource::{KindId, Resource};
 
-/// Returns the Namespace of a controller, unless another section has it. Charts do not contain it.
+/// Returns the Namespace to create for a controller, as Helm charts do not create theirs. `None` if another section declares it, or
+/// for `default`.
 pub fn own_namespace(section: &str, namespace: &str, scope: &Scope) -> Option<Resource> {
     let declared = scope.namespace(namespace).is_some();
     (!declared && namespace != "default").then(|| {

@@ -277,7 +277,7 @@ fn effect(path: &FieldPath) -> (Effect, Option<&'static str>) {
     (Effect::InPlace, None)
 }
 
-/// Returns true if a field is the queue of a Job. While a Job waits, its queue can be changed in place.
+/// Returns true if a field is the label of a Job with the name of its Kueue queue. It can change in place while the Job is suspended.
 pub fn is_queue(path: &FieldPath) -> bool {
     FieldPath::keys(["metadata", "labels", QUEUE_LABEL]).contains(path)
 }

@@ -66,7 +66,7 @@ impl RequestRef<'_> {
     }
 }
 
-/// The live state around a request.
+/// The live objects on which the state of a ProvisioningRequest depends.
 pub(crate) struct RequestContext<'a> {
     pub pods: &'a Value,
     /// True if its pool has nodes that any pod can use.

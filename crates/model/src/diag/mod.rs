@@ -129,7 +129,7 @@ impl Diagnostic {
         })
     }
 
-    /// Returns the fields of the stack that labels point at.
+    /// Returns the paths in the stack file that the labels of the diagnostic point at.
     pub fn fields(&self) -> impl Iterator<Item = &FieldPath> {
         self.labels.iter().filter_map(|label| match &label.place {
             Place::Value(field) | Place::Key(field) => Some(field),

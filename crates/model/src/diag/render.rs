@@ -21,7 +21,7 @@ pub enum Colour {
     On,
 }
 
-/// The characters that draw the frame.
+/// The characters of the lines around an excerpt of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Characters {
     /// Only ASCII.
@@ -52,7 +52,8 @@ const LONGEST: usize = 200;
 /// shorter.
 const LONGEST_WORD: usize = 1_000;
 
-/// Renders at most [`MOST`] diagnostics, and the total numbers. If some are left out, errors come first.
+/// Renders at most [`MOST`] diagnostics, and a line with the numbers of all errors and warnings. If some are left out, errors come
+/// first.
 pub fn render_counted(diagnostics: &[Diagnostic], sources: &Sources, look: Look) -> String {
     // Errors come first if not all diagnostics can be shown.
     let mut shown: Vec<&Diagnostic> = diagnostics.iter().collect();

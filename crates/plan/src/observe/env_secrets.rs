@@ -12,7 +12,7 @@ use model::resource::{Deferred, Effect, FieldChange, JsonText, Resource, Step};
 use model::schema::Schema;
 use model::secrets::env_values::{ENV_PREFIX, EnvValues, env_references, redacted};
 
-/// Reports each environment variable of a Secret that is not set, or empty.
+/// Reports each environment variable from which a Secret takes a value and that is not set, or empty.
 pub(crate) fn check_env_is_set(inputs: &Inputs<'_>, resource: &Resource, problems: &mut Vec<Diagnostic>) {
     for (key, variable) in env_references(&resource.body) {
         if inputs.world.env_values.has(variable) {

@@ -32,7 +32,7 @@ impl Selection {
     }
 }
 
-/// A plan of a part of a stack.
+/// The part of a stack to which a plan is limited, by `--target`, `--exclude`, a stop or a start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Partial {
     /// The limits as they were typed.

@@ -156,7 +156,7 @@ impl Planner<'_> {
     }
 }
 
-/// Returns true for a live ConfigMap with the files of a section.
+/// Returns true for a live ConfigMap with the files of the user's code (`files` of a section).
 pub(crate) fn is_config_map(identity: &Identity, live: &Value) -> bool {
     identity.object().is_some_and(|object| pod_code::has_code(object, live))
 }

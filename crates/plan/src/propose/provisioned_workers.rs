@@ -36,8 +36,8 @@ impl<'a> Planner<'a> {
         desired.iter().filter(|one| kinds::of(one.kind).has_workers).find(|one| depends_on(one, request))
     }
 
-    /// Plans a request according to the change of its workers. Returns `false` if the request must be planned like any other
-    /// resource.
+    /// Plans a ProvisioningRequest according to the planned change of the Dask workers that it provisions. Returns `false`, and plans
+    /// nothing, if it must be planned like any other resource.
     pub(crate) fn plan_request_for_workers(&mut self, resource: &Resource) -> bool {
         let Some(consumer) = self.consumer_of(resource) else { return false };
         let Some(change) = self.changes.iter().find(|change| change.identity == consumer.identity) else {

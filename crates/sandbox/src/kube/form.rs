@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::scheme::{Kind, Origin};
 use model::schema::{Schema, Type};
 
-/// Defaults of an object that any write may lack: the schema's, and those that Kubernetes makes in code.
+/// Fills in the fields that a write may omit: the defaults of the schema, and those that kube-apiserver sets in code.
 pub fn fill(kind: &Kind, object: &mut Value) {
     if let Some(schema) = &kind.schema {
         from_schema(schema, object);

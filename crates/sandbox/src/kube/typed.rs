@@ -31,7 +31,7 @@ fn object_meta() -> Shape {
     META.clone()
 }
 
-/// Ways to identify the items of a list.
+/// How the items of two lists are matched (`x-kubernetes-list-type`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Relation {
     /// The list is one value.

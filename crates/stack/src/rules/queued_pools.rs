@@ -162,7 +162,8 @@ fn upgrades(pool: &NodePool, cluster: &Cluster, lasts: u64) -> Vec<Advice> {
     found
 }
 
-/// Checks the settings of pools that GKE creates for waiting work against its guide.
+/// Checks that node pools which node auto-provisioning creates for queued work have the settings of GKE's guide to queued
+/// provisioning.
 pub(crate) fn made_pools_wait_well(context: &mut Context<'_>) {
     let stack = context.stack;
     let made = stack.cluster.as_ref().and_then(|cluster| Some((cluster, cluster.autoprovisioning.as_ref()?)));

@@ -207,7 +207,7 @@ pub(crate) fn requests_have_a_queued_pool(context: &mut Context<'_>) {
     }
 }
 
-/// Reports pods on a queued pool without a request: they would wait forever.
+/// Reports pods that select a queued pool and belong to no ProvisioningRequest: GKE would never create nodes for them.
 pub(crate) fn queued_pools_are_asked(context: &mut Context<'_>) {
     copied_workers_are_asked(context);
     let stack = context.stack;

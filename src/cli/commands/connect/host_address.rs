@@ -14,7 +14,7 @@ pub fn address(said: &Value) -> Option<String> {
     Some(format!("{scheme}://{}", place_of(place)?))
 }
 
-/// `http://HOST:PORT/status`.
+/// Returns the URL of a dashboard, `http://HOST:PORT/status`; `None` if a host said anything else.
 pub fn dashboard(said: &Value) -> Option<String> {
     let (scheme, rest) = said.as_str()?.split_once("://")?;
     let scheme = ["http", "https"].into_iter().find(|known| *known == scheme)?;

@@ -98,7 +98,7 @@ impl<'r, 'a> Handler<'r, 'a> {
     /// turns up at once.
     fn retries(&mut self, what: &str, missing: bool) -> bool {
         let wait = format!("{} operator waits for {what}", uid(self.object));
-        if !missing && !self.run.is_waiting(&wait) {
+        if !missing && !self.run.has_begun(&wait) {
             return false;
         }
         !self.run.passed(wait, stages().delay("operator_retry")) || missing

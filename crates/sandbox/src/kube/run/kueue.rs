@@ -165,7 +165,7 @@ fn pods(run: &mut Run<'_>) {
         match workload {
             None if active.len() < total => {
                 let wait = format!("{place}/{group_name} incomplete {total}");
-                let is_new = !run.is_waiting(&wait);
+                let is_new = !run.has_begun(&wait);
                 run.passed(wait, REMEMBERED);
                 if is_new {
                     let message = format!("'{group_name}' group has fewer runnable pods than expected");

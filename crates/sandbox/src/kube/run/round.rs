@@ -182,8 +182,8 @@ impl<'a> Run<'a> {
         false
     }
 
-    /// Returns true if a wait of that name is under way or over.
-    pub(super) fn is_waiting(&self, wait: &str) -> bool {
+    /// Returns true once a wait of that name has begun, also after its end.
+    pub(super) fn has_begun(&self, wait: &str) -> bool {
         self.timers.since.contains_key(wait)
     }
 
