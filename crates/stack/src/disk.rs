@@ -64,7 +64,8 @@ pub(super) struct Copies {
     pub unread: Vec<(PathBuf, Unread)>,
     /// Bytes so far.
     size: u64,
-    /// Files that are not copied with a folder, by their canonical paths: the stack's own, so that an edit of the stack is no edit of code.
+    /// Paths that are not copied with a folder: the stack's own files, so that an edit of the stack is no edit of code, and the state of
+    /// hosts. They are canonical.
     left_out: Vec<PathBuf>,
     /// The rules of `.gitignore` of the folders around the current one, the innermost last.
     ignored: Vec<Gitignore>,
@@ -194,7 +195,7 @@ impl Fence {
     }
 
     /// Returns a file, or all files below a folder, sorted by path. Links are followed inside the fence. Of a folder, what `.gitignore`
-    /// leaves out is not copied, nor are the files of `left_out`.
+    /// leaves out is not copied, nor are the paths of `left_out`.
     pub(super) fn copies(&self, path: &Path, left_out: &[PathBuf]) -> Copies {
         let mut copies = Copies { left_out: left_out.to_vec(), ..Copies::default() };
         if let (Some(root), Ok(real)) = (&self.root, std::fs::canonicalize(path)) {
@@ -239,10 +240,10 @@ impl Fence {
     ) -> Result<Option<Copied>, Unread> {
         let real = std::fs::canonicalize(path).map_err(Unread::Io)?;
         let about = std::fs::metadata(&real).map_err(Unread::Io)?;
+        if !above.is_empty() && copies.left_out.contains(&real) {
+            return Ok(None);
+        }
         if !about.is_dir() {
-            if !above.is_empty() && copies.left_out.contains(&real) {
-                return Ok(None);
-            }
             let bytes = self.read(path)?;
             let executable = about.permissions().mode() & 0o100 != 0 && is_program(&bytes);
             return Ok(Some(Copied { path: to.to_owned(), executable, bytes }));
@@ -305,6 +306,13 @@ impl Fence {
         }
         None
     }
+}
+
+/// Returns the canonical path of the folder in which this machine keeps the state of hosts, if it has one: `~/.local/state/dask-infra`.
+pub(super) fn state_folder(env: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
+    let given = env("XDG_STATE_HOME").filter(|path| Path::new(path).is_absolute()).map(PathBuf::from);
+    let above = given.or_else(|| Some(Path::new(&env("HOME")?).join(".local/state")))?;
+    std::fs::canonicalize(above.join("dask-infra")).ok()
 }
 
 /// Returns the file system of a path.

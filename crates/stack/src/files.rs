@@ -28,14 +28,16 @@ pub(super) struct Found {
 }
 
 /// Reads every file that the tree names. Paths are relative to the folder of the file that names them; `root` is the folder of
-/// the stack.
+/// the stack, `state_folder` that of [`disk::state_folder`].
 pub(super) fn read<'a>(
     tree: &mut Value,
     sources: &'a mut Sources,
     (root, fence): (&'a Path, &'a Fence),
+    state_folder: Option<PathBuf>,
 ) -> Files<'a> {
-    let own = sources.names().map(|name| disk::real(Path::new(name))).collect();
-    let mut files = Files { sources, root, fence, own, found: Found::default() };
+    let own = sources.names().map(|name| disk::real(Path::new(name)));
+    let left_out = own.chain(state_folder).collect();
+    let mut files = Files { sources, root, fence, left_out, found: Found::default() };
     let manifests = tree.get_mut("manifest").and_then(Value::as_object_mut);
     for (key, section) in manifests.into_iter().flatten() {
         let path = FieldPath::keys(["manifest", key]);
@@ -141,8 +143,8 @@ pub(super) struct Files<'a> {
     pub(super) sources: &'a mut Sources,
     root: &'a Path,
     pub(super) fence: &'a Fence,
-    /// The canonical paths of the files of the stack itself.
-    own: Vec<PathBuf>,
+    /// The canonical paths that are not copied with a folder.
+    left_out: Vec<PathBuf>,
     pub(super) found: Found,
 }
 
@@ -258,7 +260,7 @@ impl Files<'_> {
     fn copy(&mut self, name: &str, to: &str, place: &FieldPath, code: &mut SourceFiles) {
         let folder = self.sources.folder(place);
         let path = self.path(&folder, name);
-        let Copies { files, unread, .. } = self.fence.copies(&path, &self.own);
+        let Copies { files, unread, .. } = self.fence.copies(&path, &self.left_out);
         let is_empty = files.is_empty() && unread.is_empty();
         for (at, why) in unread {
             let inside = at.strip_prefix(&path).unwrap_or(&at);

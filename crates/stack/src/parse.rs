@@ -183,7 +183,7 @@ fn parse(
     doubtful.extend(take_out(&mut value, &mistakes));
     nulls(&value, &FieldPath::root(), &mut doubtful);
     remove_nulls(&mut value);
-    let mut files = files::read(&mut value, &mut sources, (&root, &fence));
+    let mut files = files::read(&mut value, &mut sources, (&root, &fence), disk::state_folder(options.env));
     charts::read(&mut value, &mut files, options.helm, instead);
     let found = files.found;
     diagnostics.extend(found.diagnostics);

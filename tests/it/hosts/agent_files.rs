@@ -256,7 +256,7 @@ fn jobs_of_slurm_find_the_files_after_the_lines_of_the_site() {
     wait_until("nothing is left", || entries_in(state.path()).is_empty());
 }
 
-/// What installs an environment sees its local packages beside its file, and an edit of their code is another environment.
+/// The installer of an environment sees its local packages beside its file, and an edit of their code is another environment.
 #[test]
 fn environments_are_made_of_local_packages() {
     if !on_path("python3", "--version") {

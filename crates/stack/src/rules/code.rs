@@ -6,7 +6,7 @@ use kinds::code::SourceFiles;
 use kinds::code::{CodeKeys, PYTHON_PATH, is_absolute};
 use kinds::kubernetes::pod_code::{FOLDER, MAX_BYTES, MAX_LISTING};
 use kinds::section::PodKeys;
-use model::address::{FieldPath, Segment};
+use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 
 /// A section with code.
@@ -15,9 +15,14 @@ struct Section<'a> {
     keys: &'a CodeKeys,
     /// Its files, its own or those of the section that it copies.
     files: &'a SourceFiles,
+    /// The largest number of pods in an object with the list of its files.
+    pods: usize,
     /// The reason why it cannot have code.
     unused: Option<&'static str>,
 }
+
+/// A DaskJob that copies a cluster has the pods of its program, its scheduler and its workers.
+const PODS_OF_A_JOB: usize = 3;
 
 fn sections<'a>(context: &Context<'a>) -> Vec<Section<'a>> {
     let stack = context.stack;
@@ -26,6 +31,7 @@ fn sections<'a>(context: &Context<'a>) -> Vec<Section<'a>> {
         path: FieldPath::keys(["dask_cluster", key]),
         keys: &cluster.code,
         files: &cluster.code.contents,
+        pods: PODS_OF_A_JOB,
         unused: elsewhere(cluster.manage.is_managed()),
     });
     let jobs = stack.dask_job.iter().map(|(key, job)| {
@@ -34,6 +40,7 @@ fn sections<'a>(context: &Context<'a>) -> Vec<Section<'a>> {
             path: FieldPath::keys(["dask_job", key]),
             keys: &job.code,
             files: job.code(like, &FieldPath::root()).files.0,
+            pods: PODS_OF_A_JOB,
             unused: elsewhere(job.manage.is_managed()),
         }
     });
@@ -47,6 +54,7 @@ fn sections<'a>(context: &Context<'a>) -> Vec<Section<'a>> {
                 Some(like) if check.code.files.is_empty() => &like.code.contents,
                 _ => &check.code.contents,
             },
+            pods: 1,
             unused: (!is_program).then_some("a built-in check has a program of its own"),
         }
     });
@@ -58,10 +66,8 @@ pub(crate) fn files_can_be_copied(context: &mut Context<'_>) {
     if context.stack.is_on_hosts() {
         return;
     }
-    for Section { path, keys, .. } in sections(context) {
+    for Section { path, keys, pods, .. } in sections(context) {
         let (size, number) = (keys.contents.size(), keys.contents.iter().len());
-        // The scheduler and the workers of a cluster, the program of a job that copies it.
-        let pods = if path.segments().first() == Some(&Segment::Key("check".to_owned())) { 1 } else { 3 };
         let what = if size > MAX_BYTES {
             format!(
                 "the files of `{path}` have {} KiB, and a ConfigMap takes {}",
@@ -157,8 +163,8 @@ pub(crate) fn working_folders_exist(context: &mut Context<'_>) {
         let path = FieldPath::keys(["dask_job", key, "worker", "working_dir"]);
         let like = job.like.as_ref().and_then(|like| context.stack.dask_cluster.get(like));
         let files = job.code(like, &path).files.0;
-        // The pods of a copied cluster have the files of the job.
-        let copied = job.like.as_ref().zip(like);
+        // The pods of a copied cluster have the files of the job, if it has its own.
+        let copied = job.like.as_ref().zip(like).filter(|_| !job.code.files.is_empty());
         let copied = copied.map(|(like, cluster)| {
             (FieldPath::keys(["dask_cluster", like, "worker", "working_dir"]), &cluster.worker)
         });
@@ -275,6 +281,22 @@ mod tests {
             paths,
             ["lib/.gitignore", "lib/a.py", "lib/data/kept/b.py", "lib/kept.log", "lib/named.py"]
         );
+    }
+
+    #[test]
+    fn the_state_of_hosts_is_not_copied_with_a_folder() {
+        let top = tempfile::tempdir().unwrap();
+        fs::create_dir_all(top.path().join("state/dask-infra/at")).unwrap();
+        for path in ["a.py", "state/dask-infra/at/key", "state/other"] {
+            fs::write(top.path().join(path), "").unwrap();
+        }
+        let state = top.path().join("state").display().to_string();
+        let env = |name: &str| (name == "XDG_STATE_HOME").then(|| state.clone());
+        let options = Options { env: &env, vars: &BTreeMap::new(), helm: None };
+        let text = format!("{LOCAL}[dask_cluster.d]\nfiles = [\".\"]\n");
+        let loaded = parse_in(top.path(), "stack.toml", &text, &options).unwrap();
+        let files = loaded.stack.dask_cluster["d"].code.contents.iter();
+        assert_eq!(files.map(|(path, _)| path.as_str()).collect::<Vec<_>>(), ["a.py", "state/other"]);
     }
 
     #[test]

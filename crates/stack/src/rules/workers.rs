@@ -70,7 +70,7 @@ pub(crate) fn retired_workers_are_single(context: &mut Context<'_>) {
         let finding = Diagnostic::warning(Code::SeveralProcesses, what)
             .at_value(place, "several in each Pod")
             .at_value(path.key("replicas"), "autoscaled");
-        context.say(finding.help(format!("{help}; it deletes Pods of others while they compute")));
+        context.say(finding.help(format!("{help}: it deletes other Pods while they compute")));
     }
 }
 

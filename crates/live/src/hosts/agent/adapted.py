@@ -250,7 +250,7 @@ class Staff:
         keeper = self.keeper
         worker = keeper.spec["worker"]
         self.least, self.most = int(worker["adapt"]["minimum"]), int(worker["adapt"]["maximum"])
-        self.processes = int(worker.get("gpus") or worker.get("processes", 1))
+        self.processes = processes_of(worker)
         self.hosts = worker.get("hosts", []) if keeper.place else [None]
         asked = {keeper.place: keeper.numbers}
         for host in self.hosts:

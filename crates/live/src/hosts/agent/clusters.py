@@ -12,6 +12,10 @@ class Clusters:
         """The Dask cluster of a name, or the job whose own cluster has it: no two have one name."""
         return self.store.get("clusters", name) or self.store.get("jobs", name)
 
+    def staffed(self):
+        """Clusters, jobs and groups that are to stay, each with its kind."""
+        return [(kind, one) for kind in STAFFED for one in self.store.all(kind) if not is_going(one)]
+
     def groups(self, cluster):
         return [group for group in self.store.all("workergroups") if group["spec"].get("cluster") == cluster]
 

@@ -157,10 +157,8 @@ class Files:
 
     def has_results(self, digest):
         """Whether processes wrote files into the folder that they worked in."""
-        listed = read_json(self.store.at("listed", digest + ".json"))
-        if os.path.islink(self.store.at("files", digest)):
-            return False
-        return listed is not None and not set(paths_below(self.store.at("files", digest))) <= set(listed)
+        folder, listed = self.store.at("files", digest), read_json(self.store.at("listed", digest + ".json"))
+        return listed is not None and not os.path.islink(folder) and not set(paths_below(folder)) <= set(listed)
 
     def check_place(self, pod):
         """Whether the working folder of a process is there."""
@@ -177,8 +175,7 @@ class Files:
             return
         used = {live["spec"].get("digest") for live in self.store.all("files")}
         used |= {live["spec"].get("sources", {}).get("digest") for live in self.store.all("environments") if not is_going(live)}
-        staffed = [live for plural in STAFFED for live in self.store.all(plural) if not is_going(live)]
-        used |= {live["spec"].get("files") for live in staffed}
+        used |= {live["spec"].get("files") for _, live in self.staffed()}
         used |= {pod.get("internal", {}).get("files") for pod in programs}
         for name in os.listdir(above):
             if name not in used and not self.has_results(name):

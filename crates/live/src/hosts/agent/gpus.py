@@ -27,17 +27,13 @@ class Gpus:
     def check_gpus(self, plural, live):
         """Whether this host has the GPUs that all clusters on it ask for: nothing is started that could not be whole."""
         def needs(one):
-            worker = one["spec"].get("worker", {})
-            workers = own_gpus(one["spec"]) * int(worker.get("adapt", {}).get("maximum", worker.get("replicas", 1)))
+            workers = own_gpus(one["spec"]) * most_workers(one["spec"].get("worker", {}))
             ended = is_job(one) and has_ended(one)
             return 0 if ended else workers + (program_gpus(one["spec"]) if is_job(one) and leads(one) else 0)
         if plural not in STAFFED or not needs(live):
             return
         name = live["metadata"]["name"]
-        others = [
-            one for kind in STAFFED for one in self.store.all(kind)
-            if (kind, one["metadata"]["name"]) != (plural, name) and not is_going(one)
-        ]
+        others = [one for kind, one in self.staffed() if (kind, one["metadata"]["name"]) != (plural, name)]
         there, others = len(gpus()), sum(map(needs, others))
         if needs(live) + others > there:
             more = " beside %d that others of this user have" % others if others else ""
@@ -66,6 +62,16 @@ def gpus():
                 known = re.search(r"^GPU UUID:\s*(GPU-[0-9a-f-]+)\s*$", text.read(), re.M)
             found += [known.group(1)] if known else []
     return found
+
+
+def most_workers(worker):
+    """The largest number of workers on this host."""
+    return int(worker.get("adapt", {}).get("maximum", worker.get("replicas", 1)))
+
+
+def processes_of(worker):
+    """Processes of a worker: `dask cuda worker` has one for each GPU."""
+    return int(worker.get("gpus") or worker.get("processes", 1))
 
 
 def program_gpus(spec):

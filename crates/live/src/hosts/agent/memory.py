@@ -6,11 +6,8 @@ class Memory:
         """What workers with a limit of their own may use together, where that is more than this host has; else None."""
         if not limits_of(live["spec"]):
             return None
-        all_of_them = (
-            one for kind in STAFFED for one in self.store.all(kind)
-            if not is_going(one) and not (is_job(one) and has_ended(one))
-        )
-        asked, there = sum(limits_of(one["spec"]) for one in all_of_them), host_memory()
+        running = (one for _, one in self.staffed() if not (is_job(one) and has_ended(one)))
+        asked, there = sum(limits_of(one["spec"]) for one in running), host_memory()
         if not there or asked <= there:
             return None
         return "workers here may use %s of memory together, by `memory`, and the host has %s" % (gibibytes(asked), gibibytes(there))
@@ -19,11 +16,8 @@ class Memory:
 def limits_of(spec):
     """Bytes that the workers of a cluster, a group or a job may use of this host: those of a job of SLURM are on its node."""
     worker = spec.get("worker", {})
-    if is_of_slurm(spec):
-        return 0
-    workers = int(worker.get("adapt", {}).get("maximum", worker.get("replicas", 1)))
     # The limit is of each process.
-    return int(worker.get("memory", 0)) * int(worker.get("gpus") or worker.get("processes", 1)) * workers
+    return 0 if is_of_slurm(spec) else int(worker.get("memory", 0)) * processes_of(worker) * most_workers(worker)
 
 
 def host_memory():

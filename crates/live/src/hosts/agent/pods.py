@@ -46,7 +46,7 @@ class Pods:
         }
         worker = what.get("worker", {})
         if worker.get("processes") or worker.get("gpus"):
-            pod["internal"]["processes"] = int(worker.get("gpus") or worker["processes"])
+            pod["internal"]["processes"] = processes_of(worker)
         try:
             has_scratch = what["component"] in ("scheduler", "worker") and not is_of_slurm(what)
             scratch = self.scratch(name, uid, worker) if has_scratch else None
