@@ -13,7 +13,7 @@ use fit::gke::pool::Features;
 use fit::gke::{system, template};
 use fit::{Bound, Cluster, Node, NodeId, PodRequirements, groups};
 use kinds::dask;
-use kinds::gke::cluster::{autopilot, features};
+use kinds::gke::cluster::autopilot;
 use kinds::gke::node_pool::{billed_node, inline_pool, node_bounds};
 use kinds::gke::placement::{all_pod_templates, pod_count, settings, zones};
 use kinds::json::text;
@@ -150,7 +150,7 @@ impl PoolEstimates {
         if autopilot::is_on(&gke.body) {
             return None;
         }
-        let features = features(&gke.body);
+        let features = Features::read(&gke.body);
         let first = inline_pool(&inputs.desired, &inputs.capacity_options)?;
         let has_gpu_taint = first.body["config"]["accelerators"].is_null();
         let deleted =

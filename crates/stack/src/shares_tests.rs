@@ -1,6 +1,6 @@
+use fit::gke::pool::Features;
 use fit::gke::template;
 use fit::{Bound, Cluster, Fit, Node};
-use kinds::gke::cluster::features;
 use kinds::gke::placement::{pod_templates, settings};
 use model::catalog::{self, Machine};
 use model::resource::Resource;
@@ -99,7 +99,7 @@ fn find<'a>(lowered: &'a Lowered, address: &str) -> &'a Resource {
 
 /// Returns a new node of a pool, with the Pods of GKE and of the DaemonSet.
 fn new_node(lowered: &Lowered, pool: &str) -> Node {
-    let features = features(&find(lowered, "cluster").body);
+    let features = Features::read(&find(lowered, "cluster").body);
     let pool = settings(&find(lowered, &format!("node_pool.{pool}")).body, true);
     let mut node = template(&pool, "us-central1-a", features).unwrap();
     node.bind(Bound::running(PodRequirements::read(&agent(), "default").unwrap()));

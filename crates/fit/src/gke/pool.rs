@@ -197,6 +197,37 @@ impl Default for Features {
     }
 }
 
+impl Features {
+    /// Reads the features from the body of the request that creates a cluster, or from the live cluster. Missing fields have GKE's
+    /// default for Standard clusters: logs and metrics are collected.
+    pub fn read(cluster: &Value) -> Self {
+        let collects = |config: &Value| {
+            config["componentConfig"]["enableComponents"]
+                .as_array()
+                .is_none_or(|components| !components.is_empty())
+        };
+        let addon = |name: &str| cluster["addonsConfig"][name]["enabled"] == true;
+        let components = cluster["monitoringConfig"]["componentConfig"]["enableComponents"].as_array();
+        Self {
+            dataplane_v2: cluster["networkConfig"]["datapathProvider"] == "ADVANCED_DATAPATH",
+            network_policy: cluster["networkPolicy"]["enabled"] == true,
+            workload_identity: cluster["workloadIdentityConfig"]["workloadPool"]
+                .as_str()
+                .is_some_and(|pool| !pool.is_empty()),
+            logging: collects(&cluster["loggingConfig"]),
+            monitoring: collects(&cluster["monitoringConfig"]),
+            managed_prometheus: cluster["monitoringConfig"]["managedPrometheusConfig"]["enabled"] != false,
+            node_local_dns: addon("dnsCacheConfig"),
+            gcs_fuse_csi: addon("gcsFuseCsiDriverConfig"),
+            filestore_csi: addon("gcpFilestoreCsiDriverConfig"),
+            parallelstore_csi: addon("parallelstoreCsiDriverConfig"),
+            lustre_csi: addon("lustreCsiDriverConfig"),
+            dcgm: components.is_none_or(|components| components.iter().any(|component| component == "DCGM")),
+            ..Self::default()
+        }
+    }
+}
+
 impl Pool {
     /// Returns a pool with GKE's defaults.
     pub fn new(name: &str, machine_type: &str) -> Self {

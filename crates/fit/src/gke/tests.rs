@@ -205,3 +205,18 @@ fn classes_and_admission_of_gke() {
         Fit::Refused(_)
     ));
 }
+
+#[test]
+fn features_are_those_of_the_request() {
+    let features = Features::read(&json!({
+        "networkConfig": { "datapathProvider": "ADVANCED_DATAPATH" },
+        "workloadIdentityConfig": { "workloadPool": "p.svc.id.goog" },
+        "loggingConfig": { "componentConfig": { "enableComponents": [] } },
+        "addonsConfig": { "dnsCacheConfig": { "enabled": true } },
+    }));
+    let Features {
+        dataplane_v2, network_policy, workload_identity, logging, monitoring, node_local_dns, ..
+    } = features;
+    assert_eq!((dataplane_v2, network_policy, workload_identity), (true, false, true));
+    assert_eq!((logging, monitoring, node_local_dns), (false, true, true));
+}

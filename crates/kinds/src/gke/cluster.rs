@@ -22,13 +22,11 @@ pub mod autopilot;
 mod fields;
 mod keys;
 mod section;
-mod template;
 
 pub use fields::FIELDS;
 use fields::{RULES, WORKLOAD_POOL};
 pub use keys::{Addons, Autoprovisioning, Exclusion, Maintenance, Networks};
 pub use section::{Cluster, ReleaseChannel};
-pub use template::features;
 
 /// Seconds: clusters take 3 to 9 minutes, and longer while GKE repairs.
 const DEADLINE: u32 = 2700;

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::cluster::{autopilot, features};
+use super::cluster::autopilot;
 use super::node_pool::{default_disk, inline_pool};
 use crate::json::number;
 use crate::kubernetes::kueue::gang::QUEUE;
@@ -254,7 +254,7 @@ impl<'r> Pools<'r> {
             pools: Vec::new(),
             has_other_nodes: own.is_none() || makes_pools || external.clone().any(|other| is_pool(&other)),
             is_own: own.is_some(),
-            features: features(&gke.body),
+            features: Features::read(&gke.body),
         };
         let has_gpu_taint = first.body["config"]["accelerators"].is_null();
         for pool in resources.iter().filter(is_pool) {

@@ -29,6 +29,7 @@ const NODES: &str = "/api/v1/nodes";
 const DRIVER_PODS: &str = "/api/v1/pods?labelSelector=k8s-app%3Dnvidia-driver-installer";
 const PODS: &str = "/api/v1/pods";
 const TEMPLATES: &str = "/api/v1/podtemplates";
+const DAEMON_SETS: &str = "/apis/apps/v1/daemonsets";
 const REQUESTS: &str = "/apis/autoscaling.x-k8s.io/v1/provisioningrequests";
 const GROUP: &str = "autoscaling.x-k8s.io";
 const MERGE: &str = "application/merge-patch+json";
@@ -91,8 +92,13 @@ async fn round(
     let scales = pools.iter().any(|view| view.pool["autoscaling"]["enabled"] == true);
     let pods = list(backing, if scales { PODS } else { DRIVER_PODS }).await?;
     let (requests, templates) = if scales { requested(backing).await? } else { <(Value, Value)>::default() };
-    let read =
-        [("", "pods", &pods), ("", "podtemplates", &templates), (GROUP, "provisioningrequests", &requests)];
+    let daemon_sets = if scales { list(backing, DAEMON_SETS).await? } else { Value::Null };
+    let read = [
+        ("", "pods", &pods),
+        ("apps", "daemonsets", &daemon_sets),
+        ("", "podtemplates", &templates),
+        (GROUP, "provisioningrequests", &requests),
+    ];
     let mirror = mirror(&nodes, &current, &read)?;
     let (now, clock) = (sandbox.now(), &sandbox.shared.settings.scale);
     for write in loops.nodes_elsewhere(&mirror, pools, now, clock) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use fit::gke::pool::Features;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -42,6 +43,7 @@ const METADATA: &[&str] = &[
 impl Gke {
     /// A cluster's pools as its Kubernetes side sees them.
     pub fn pool_views(&self, cluster: &Cluster) -> Vec<PoolView> {
+        let features = Features::read(&cluster.body);
         let view = |pool: &Pool| PoolView {
             pool: self.render_pool(cluster, pool, Surface::V1),
             target_sizes: pool.present.clone(),
@@ -53,6 +55,7 @@ impl Gke {
             },
             deleting: pool.phase == PoolPhase::Stopping,
             instance_prefix: pool.prefix.clone(),
+            features,
         };
         cluster.pools.iter().map(view).collect()
     }

@@ -4,6 +4,7 @@
 //! selectors say GPU, Spot and class, requests the size. Which machine types it takes is not documented; those here
 //! are the smallest of the catalog that fit. It refuses nothing and raises no requests.
 
+use fit::gke::pool::Features;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
@@ -18,7 +19,7 @@ use super::claim::{GROUP, RESOURCE};
 use super::idle::{Idle, Unneeded, holds};
 use super::nodes::{ACCELERATOR_LABEL, POOL_LABEL};
 use super::round::PoolView;
-use super::scheduler::{Hosts, asks, requests, surroundings_of};
+use super::scheduler::{Hosts, Surroundings, asks, requests, surroundings_of};
 use crate::clock::Scale;
 use model::catalog::{self, Attach};
 
@@ -101,6 +102,7 @@ impl Machine {
             scale_up_error: None,
             deleting: false,
             instance_prefix: String::new(),
+            features: Features::default(),
         })
     }
 }
@@ -134,7 +136,7 @@ impl Provision {
             let node = zone.as_ref().map_or_else(|| template(view), |zone| template_in(view, zone));
             nodes.extend((0..*count).map(|_| node.clone()));
         }
-        let around = surroundings_of(cluster);
+        let around = surroundings_of(cluster, pools);
         let mut more = lacking(&pods, &nodes, &around).0;
         let waiting = requests_that_wait(cluster);
         let takes = |pod: &Value| pools.iter().any(|view| takes_requests_for(view, pod, &around));
@@ -170,7 +172,7 @@ fn requests_that_wait(cluster: &Cluster) -> Vec<Value> {
     specs.collect()
 }
 
-fn takes_requests_for(view: &PoolView, pod: &Value, around: &fit::Cluster) -> bool {
+fn takes_requests_for(view: &PoolView, pod: &Value, around: &Surroundings) -> bool {
     let node = template(view);
     let takes = || Hosts::new(&[&node], &[], around.clone()).first(&asks(pod), [0]).is_some();
     is_queued(view) && !view.deleting && takes()
@@ -191,7 +193,7 @@ fn with_those_on_their_way(live: &[&Value], pools: &[PoolView]) -> Vec<Value> {
 fn lacking(
     pods: &[&Value],
     nodes: &[Value],
-    around: &fit::Cluster,
+    around: &Surroundings,
 ) -> (BTreeMap<Machine, u32>, BTreeSet<String>) {
     let all: Vec<&Value> = nodes.iter().collect();
     let mut hosts = Hosts::new(&all, pods, around.clone());
@@ -220,7 +222,7 @@ impl Idle {
     pub fn demand(&mut self, cluster: &Cluster, pools: &[PoolView], now: Timestamp, clock: &Scale) -> Demand {
         let pods: Vec<&Value> = cluster.list("", "pods").map(|(_, pod)| pod).collect();
         let live: Vec<&Value> = cluster.list("", "nodes").map(|(_, node)| node).collect();
-        let around = surroundings_of(cluster);
+        let around = surroundings_of(cluster, pools);
         let (more, taken) = lacking(&pods, &with_those_on_their_way(&live, pools), &around);
         let needed: BTreeSet<String> = pods.iter().filter_map(|pod| holds(pod)).chain(taken).collect();
         Demand { more, idle: self.unneeded(&live, &needed, pools, now, clock) }
@@ -249,7 +251,7 @@ struct Opened<'p> {
 }
 
 impl Opened<'_> {
-    fn takes(&self, pod: &Value, around: &fit::Cluster) -> bool {
+    fn takes(&self, pod: &Value, around: &Surroundings) -> bool {
         let mut host = Hosts::new(&[&self.node], &[], around.clone());
         self.pods.iter().for_each(|pod| host.take(0, &asks(pod), &pod["spec"]));
         host.first(&asks(pod), [0]).is_some()
@@ -257,7 +259,7 @@ impl Opened<'_> {
 }
 
 /// The smallest machine that takes a pod.
-fn fitting<'p>(pod: &'p Value, around: &fit::Cluster) -> Option<Opened<'p>> {
+fn fitting<'p>(pod: &'p Value, around: &Surroundings) -> Option<Opened<'p>> {
     let spec = &pod["spec"];
     let selected = |label: &str| spec["nodeSelector"][label].as_str();
     let gpus = requests(spec).get("nvidia.com/gpu").copied().unwrap_or(0) / 1000;

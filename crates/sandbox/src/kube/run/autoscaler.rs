@@ -51,7 +51,7 @@ pub fn missing_nodes(cluster: &Cluster, pools: &[PoolView], market: Market<'_>) 
         }
         for zone in view.target_sizes.keys() {
             let node = template_in(view, zone);
-            let Some(asked) = asked(&node, &waiting, cluster) else { continue };
+            let Some(asked) = asked(&node, &waiting, cluster, pools) else { continue };
             let here = market.free(pools, view, zone, asked).most(left);
             left -= here;
             nodes.extend((0..here).map(|_| node.clone()));
@@ -59,7 +59,8 @@ pub fn missing_nodes(cluster: &Cluster, pools: &[PoolView], market: Market<'_>) 
         }
     }
     let all: Vec<&Value> = nodes.iter().collect();
-    let mut hosts = Hosts::new(&all, &pods, surroundings_of(cluster));
+    let mut hosts = Hosts::new(&all, &pods, surroundings_of(cluster, pools));
+    hosts.take_daemon_pods(live.len()..all.len());
     let mut opened = vec![false; owners.len()];
     for pod in waiting {
         let (asked, spec) = (asks(pod), &pod["spec"]);
@@ -98,9 +99,10 @@ pub(super) fn run(run: &mut Run<'_>) {
         run.objects("", "nodes").into_iter().map(|node| as_it_will_be(node, run.pools)).collect();
     let scaled: Vec<&PoolView> = run.pools.iter().filter(|view| is_scaled(view)).collect();
     let templates: Vec<Value> = scaled.iter().map(|view| template(view)).collect();
-    let around = surroundings(|group, resource| run.objects(group, resource));
+    let around = surroundings(|group, resource| run.objects(group, resource), run.pools);
     let there = Hosts::new(&coming.iter().collect::<Vec<_>>(), &pods, around.clone());
-    let new = Hosts::new(&templates.iter().collect::<Vec<_>>(), &[], around);
+    let mut new = Hosts::new(&templates.iter().collect::<Vec<_>>(), &[], around);
+    new.take_daemon_pods(0..templates.len());
     let mut events = Vec::new();
     for pod in waiting {
         let asked = asks(pod);
@@ -199,8 +201,9 @@ fn growth(view: &PoolView) -> String {
 }
 
 /// Since when a pod has waited for such a node.
-fn asked(node: &Value, waiting: &[&Value], cluster: &Cluster) -> Option<Timestamp> {
-    let host = Hosts::new(&[node], &[], surroundings_of(cluster));
+fn asked(node: &Value, waiting: &[&Value], cluster: &Cluster, pools: &[PoolView]) -> Option<Timestamp> {
+    let mut host = Hosts::new(&[node], &[], surroundings_of(cluster, pools));
+    host.take_daemon_pods([0]);
     let fitting = waiting.iter().filter(|pod| host.first(&asks(pod), [0]).is_some());
     fitting.filter_map(|pod| text(pod, "/metadata/creationTimestamp").parse().ok()).min()
 }
@@ -302,6 +305,7 @@ mod tests {
     use super::super::testing::{World, gpu, pool};
     use super::*;
     use crate::clock::Scale;
+    use fit::gke::pool::Features;
 
     const REAL: Scale = Scale { time_scale: 1.0 };
 
@@ -352,6 +356,40 @@ mod tests {
         let bound =
             world.pods("default").iter().filter(|pod| !text(pod, "/spec/nodeName").is_empty()).count();
         assert_eq!((bound, missing(&world, &[])), (5, BTreeMap::new()));
+    }
+
+    #[test]
+    fn pods_on_every_node_leave_less_of_a_new_one() {
+        let mut scaled = scaled("big", "e2-standard-4", json!({}));
+        let asks =
+            |cpu: &str| json!([{ "name": "a", "image": "x", "resources": { "requests": { "cpu": cpu } } }]);
+        let mut has = |features: Features, daemon: Option<&str>| {
+            scaled.features = features;
+            // GKE's own pods have a pool.
+            let mut world = World::new(vec![pool("cpu", "e2-standard-2", 1, json!({})), scaled.clone()]);
+            world.pools[0].features = features;
+            world.pass(300);
+            if let Some(cpu) = daemon {
+                let template =
+                    json!({ "metadata": { "labels": { "a": "b" } }, "spec": { "containers": asks(cpu) } });
+                world.create(json!({
+                    "apiVersion": "apps/v1", "kind": "DaemonSet",
+                    "metadata": { "name": "agent", "namespace": "default" },
+                    "spec": { "selector": { "matchLabels": { "a": "b" } }, "template": template },
+                }));
+            }
+            world.create(json!({
+                "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "p", "namespace": "default" },
+                "spec": { "containers": asks("3500m") },
+            }));
+            world.pass(1);
+            missing(&world, &[]).contains_key("big")
+        };
+        let identity = Features::default();
+        assert!(has(identity, None));
+        assert!(!has(identity, Some("200m")), "the DaemonSet takes what the Pod needs");
+        let plain = Features { workload_identity: false, ..identity };
+        assert!(has(plain, Some("100m")) && !has(identity, Some("100m")), "GKE's metadata server takes 100m");
     }
 
     #[test]

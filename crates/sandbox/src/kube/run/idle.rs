@@ -140,7 +140,7 @@ fn wanted(idle: &mut Vec<&Value>, pods: &[&Value], pools: &[PoolView], cluster: 
     }
     let nodes: Vec<Value> = idle.iter().map(|node| as_it_will_be(node, pools)).collect();
     let all: Vec<&Value> = nodes.iter().collect();
-    let mut hosts = Hosts::new(&all, &[], surroundings_of(cluster));
+    let mut hosts = Hosts::new(&all, &[], surroundings_of(cluster, pools));
     let mut taken = BTreeSet::new();
     for pod in waiting {
         let asked = asks(pod);

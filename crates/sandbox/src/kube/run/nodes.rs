@@ -12,7 +12,7 @@ use super::super::object::{
 use super::events;
 use super::round::{PoolView, Run};
 use super::stages::stages;
-use fit::gke::pool::{Features, Gpus, Pool};
+use fit::gke::pool::{Gpus, Pool};
 use fit::{Taint, gke};
 
 /// The field manager that registers nodes and writes their status.
@@ -181,7 +181,7 @@ pub fn node_object(view: &PoolView, zone: &str, name: &str) -> Value {
     let project = text(pool, "/selfLink").split("/projects/").nth(1).and_then(|rest| rest.split('/').next());
     let own = own_labels(pool);
     let taints_applied = taints_text(&own_taints(pool));
-    let (made, capacity) = made(pool, zone, name);
+    let (made, capacity) = made(view, zone, name);
     let mut taints: Vec<Value> = made.taints.iter().map(taint_of).collect();
     taints.push(json!({"key": NOT_READY, "effect": "NoSchedule"}));
     let version = text(pool, "/version");
@@ -253,10 +253,10 @@ fn instance_id(name: &str) -> String {
 
 /// Returns the node that GKE makes for a pool, and its capacity. Machines and partitions that nobody knows count as GKE's default and as
 /// none.
-fn made(pool: &Value, zone: &str, name: &str) -> (fit::Node, fit::Amounts) {
-    let read = Pool::read(pool);
+fn made(view: &PoolView, zone: &str, name: &str) -> (fit::Node, fit::Amounts) {
+    let read = Pool::read(&view.pool);
     let of = |pool: &Pool| {
-        let node = gke::node(pool, zone, name, Features::default()).ok()?;
+        let node = gke::node(pool, zone, name, view.features).ok()?;
         Some((node, gke::capacity(pool).ok()?))
     };
     let unpartitioned =
@@ -273,7 +273,7 @@ fn made(pool: &Value, zone: &str, name: &str) -> (fit::Node, fit::Amounts) {
     // Devices show when their plugin reports them; the kernel has the huge pages from its boot on.
     node.allocatable.extended.retain(|resource, _| resource.starts_with("hugepages-"));
     // A pool may have both kinds of waiting.
-    if pool["config"]["flexStart"] == true {
+    if view.pool["config"]["flexStart"] == true {
         node.labels.insert("cloud.google.com/gke-flex-start".to_owned(), "true".to_owned());
     }
     (node, capacity)

@@ -88,11 +88,10 @@ fn partitions_and_sharing_multiply_gpus() {
 #[test]
 fn huge_pages_are_allocatable_and_gpus_wait_for_their_plugin() {
     let config = json!({
-        "machineType": "n1-standard-8",
         "linuxNodeConfig": { "hugepages": { "hugepageSize1g": 2 } },
         "accelerators": [{ "acceleratorCount": "1", "acceleratorType": "nvidia-tesla-t4" }],
     });
-    let (node, capacity) = made(&json!({ "name": "p", "config": config }), "us-central1-c", "n");
+    let (node, capacity) = made(&pool("p", "n1-standard-8", 1, config), "us-central1-c", "n");
     for all in [&node.allocatable, &capacity] {
         assert_eq!(amounts(all, Cpus::Whole)["hugepages-1Gi"], "2048Mi");
     }

@@ -140,7 +140,7 @@ fn chosen<'p>(run: &Run<'p>, template: &Value, pods: u64) -> Result<Vec<Place<'p
     pod["spec"] = as_on_requested_nodes(&pod["spec"]);
     pod["metadata"]["namespace"] = template["metadata"]["namespace"].clone();
     let asked = asks(&pod);
-    let around = surroundings(|group, resource| run.objects(group, resource));
+    let around = surroundings(|group, resource| run.objects(group, resource), run.pools);
     let (mut places, mut full) = (Vec::new(), Vec::new());
     for view in run.pools.iter().filter(|view| is_queued(view) && !view.deleting) {
         for zone in view.target_sizes.keys() {

@@ -3,6 +3,7 @@
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
+use fit::gke::pool::Features;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -28,6 +29,8 @@ pub struct PoolView {
     pub deleting: bool,
     /// The prefix of its instances' names: `gke-CLUSTER-POOL-<8 hex>`.
     pub instance_prefix: String,
+    /// The features of its cluster that run pods on every node.
+    pub features: Features,
 }
 
 /// Scripted faults inside a cluster.

@@ -26,7 +26,7 @@ use super::super::store::Cluster as Store;
 use super::claim::{OWNER, consumed};
 use super::events;
 use super::nodes::{ACCELERATOR_LABEL, POOL_LABEL};
-use super::round::Run;
+use super::round::{PoolView, Run};
 
 const SCHEDULER: &str = "kube-scheduler";
 /// The namespace of GKE's own pods.
@@ -57,7 +57,10 @@ pub fn asks(pod: &Value) -> PodRequirements {
 
 /// Returns the objects beside nodes and pods that decide on places, given those of a group and a resource. Nothing binds claims here: all
 /// count as bound in time.
-pub fn surroundings<'a>(objects: impl Fn(&'static str, &'static str) -> Vec<&'a Value>) -> Cluster {
+pub fn surroundings<'a>(
+    objects: impl Fn(&'static str, &'static str) -> Vec<&'a Value>,
+    pools: &[PoolView],
+) -> Surroundings {
     let named = |object: &Value| (namespace(object).to_owned(), name(object).to_owned());
     let labels = |object: &Value| -> Labels {
         let labels = object["metadata"]["labels"].as_object().into_iter().flatten();
@@ -68,21 +71,38 @@ pub fn surroundings<'a>(objects: impl Fn(&'static str, &'static str) -> Vec<&'a 
         let volume = volumes.iter().find(|volume| name(volume) == text(claim, "/spec/volumeName"));
         Some((named(claim), Claim::planned(claim, volume.copied()).ok()?))
     };
-    let features = Features { filestore_csi: true, ..Features::default() };
+    let features = pools.first().map_or_else(Features::default, |view| view.features);
     let mut around = Cluster::default();
     around.namespaces =
         objects("", "namespaces").into_iter().map(|one| (name(one).to_owned(), labels(one))).collect();
     around.claims = objects("", "persistentvolumeclaims").into_iter().filter_map(claim).collect();
-    around.classes = gke::storage_classes(features);
+    around.classes = gke::storage_classes(Features { filestore_csi: true, ..features });
     let own = objects("storage.k8s.io", "storageclasses").into_iter();
     around.classes.extend(own.map(|class| (name(class).to_owned(), StorageClass::read(class))));
     around.default_class = Some(gke::DEFAULT_CLASS.to_owned());
-    around
+    let daemon_sets = objects("apps", "daemonsets").into_iter().filter_map(daemon_pod).collect();
+    Surroundings { cluster: around, features, daemon_sets }
+}
+
+/// Returns the pods of a DaemonSet; `None` for GKE's own, which are counted as GKE's pods.
+fn daemon_pod(set: &Value) -> Option<PodRequirements> {
+    let template = &set["spec"]["template"];
+    (namespace(set) != SYSTEM && !is_deleted(set)).then(|| asks(template))
+}
+
+/// The state around nodes and pods that decides on places.
+#[derive(Clone, Default)]
+pub struct Surroundings {
+    cluster: Cluster,
+    /// The features of the GKE cluster, for GKE's own pods on each node.
+    features: Features,
+    /// The pods of DaemonSets.
+    daemon_sets: Vec<PodRequirements>,
 }
 
 /// Returns such objects of a store.
-pub fn surroundings_of(store: &Store) -> Cluster {
-    surroundings(|group, resource| store.list(group, resource).map(|(_, object)| object).collect())
+pub fn surroundings_of(store: &Store, pools: &[PoolView]) -> Surroundings {
+    surroundings(|group, resource| store.list(group, resource).map(|(_, object)| object).collect(), pools)
 }
 
 /// Nodes and what is taken of them.
@@ -90,6 +110,8 @@ pub struct Hosts<'a> {
     nodes: Vec<&'a Value>,
     ids: Vec<NodeId>,
     cluster: Cluster,
+    features: Features,
+    daemon_sets: Vec<PodRequirements>,
     /// CPU and memory in use as scoring counts them.
     weights: Vec<[i64; 2]>,
 }
@@ -112,7 +134,7 @@ fn weight(spec: &Value) -> [i64; 2] {
 }
 
 /// The pods of GKE that each node of its pools has, and that are not among those of the node.
-fn system_pods(node: &Value, there: &BTreeSet<&str>) -> Vec<system::SystemPod> {
+fn system_pods(node: &Value, there: &BTreeSet<&str>, features: Features) -> Vec<system::SystemPod> {
     if label(node, POOL_LABEL).is_empty() {
         return Vec::new();
     }
@@ -132,19 +154,21 @@ fn system_pods(node: &Value, there: &BTreeSet<&str>) -> Vec<system::SystemPod> {
         labels: read.labels,
         ..Pool::new("", "")
     };
-    let mut all = system::on_each_node(&pool, Features::default());
+    let mut all = system::on_each_node(&pool, features);
     all.retain(|pod| !there.iter().any(|name| name.starts_with(pod.name)));
     all
 }
 
 impl<'a> Hosts<'a> {
     /// The nodes with what the bound pods take of them.
-    pub fn new(nodes: &[&'a Value], pods: &[&Value], around: Cluster) -> Self {
+    pub fn new(nodes: &[&'a Value], pods: &[&Value], around: Surroundings) -> Self {
         let mut on: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
         for pod in pods.iter().filter(|pod| !is_finished(pod)) {
             on.entry(text(pod, "/spec/nodeName")).or_default().push(pod);
         }
-        let mut hosts = Self { nodes: nodes.to_vec(), ids: Vec::new(), cluster: around, weights: Vec::new() };
+        let Surroundings { cluster, features, daemon_sets } = around;
+        let (ids, weights) = (Vec::new(), Vec::new());
+        let mut hosts = Self { nodes: nodes.to_vec(), ids, cluster, features, daemon_sets, weights };
         for node in nodes {
             let bound = on.get(name(node)).map_or(&[][..], Vec::as_slice);
             hosts.add(node, bound);
@@ -155,7 +179,7 @@ impl<'a> Hosts<'a> {
     fn add(&mut self, node: &Value, bound: &[&Value]) {
         let of_gke = bound.iter().filter(|pod| namespace(pod) == SYSTEM).map(|pod| name(pod)).collect();
         let (mut read, mut weights) = (Node::read(node), [0, 0]);
-        for pod in system_pods(node, &of_gke) {
+        for pod in system_pods(node, &of_gke, self.features) {
             weights = [weights[0] + pod.cpu, weights[1] + pod.memory * 1000];
             read.bind(Bound::running(pod.requirements(vec![Toleration::everything()])));
         }
@@ -194,6 +218,20 @@ impl<'a> Hosts<'a> {
     /// The reasons why a host does not take a pod, in the scheduler's words; none when it does.
     pub fn words(&self, pod: &PodRequirements, index: usize) -> Vec<String> {
         self.node(index).map(|node| self.cluster.ask(pod).words(node)).unwrap_or_default()
+    }
+
+    /// Gives new hosts to the pods of DaemonSets that they take, as the cluster autoscaler counts. Source:
+    /// `simulator/node_info_utils.go` of cluster-autoscaler.
+    pub fn take_daemon_pods(&mut self, new: impl IntoIterator<Item = usize>) {
+        let pods = std::mem::take(&mut self.daemon_sets);
+        for index in new {
+            for pod in &pods {
+                if self.first(pod, [index]).is_some() {
+                    self.take(index, pod, &Value::Null);
+                }
+            }
+        }
+        self.daemon_sets = pods;
     }
 
     /// Gives a host to a pod.
@@ -320,7 +358,7 @@ pub fn run(run: &mut Run<'_>) {
         return;
     }
     let nodes = run.objects("", "nodes");
-    let around = surroundings(|group, resource| run.objects(group, resource));
+    let around = surroundings(|group, resource| run.objects(group, resource), run.pools);
     let mut hosts = Hosts::new(&nodes, &pods, around);
     pending.sort_by_key(|pod| {
         let priority = pod["spec"]["priority"].as_i64().unwrap_or(0);

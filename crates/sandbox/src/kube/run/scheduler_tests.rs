@@ -34,7 +34,7 @@ fn asking(limits: Value) -> Value {
 /// Where a pod goes, or the scheduler's message.
 fn outcome(spec: &Value, nodes: &[Value]) -> String {
     let refs: Vec<&Value> = nodes.iter().collect();
-    let hosts = Hosts::new(&refs, &[], Cluster::default());
+    let hosts = Hosts::new(&refs, &[], Surroundings::default());
     place(&json!({"spec": spec}), None, &hosts)
         .map_or_else(|message| message, |index| name(&nodes[index]).to_owned())
 }
@@ -81,7 +81,7 @@ fn nodes_that_are_full_could_be_emptied() {
     let bound = json!({"spec": {"nodeName": "cpu-1", "containers": asking(json!({"cpu": "3"}))}});
     let finished = json!({"spec": {"nodeName": "cpu-2", "containers": asking(json!({"cpu": "4"}))},
         "status": {"phase": "Succeeded"}});
-    let hosts = Hosts::new(&refs, &[&bound, &finished], Cluster::default());
+    let hosts = Hosts::new(&refs, &[&bound, &finished], Surroundings::default());
     let spec = json!({"containers": asking(json!({"cpu": "2"})), "nodeSelector": {"pool": "cpu"}});
     assert_eq!(place(&json!({"spec": spec}), None, &hosts), Ok(2), "finished pods take nothing");
     let only = json!({"containers": asking(json!({"cpu": "2"})), "nodeSelector": {"pool": "cpu"},
@@ -109,7 +109,7 @@ fn a_pod_that_must_run_beside_another_waits_for_it() {
     };
     let bound =
         json!({"metadata": {"labels": {"app": "web"}}, "spec": {"nodeName": "cpu-2", "containers": []}});
-    let hosts = Hosts::new(&refs, &[&bound], Cluster::default());
+    let hosts = Hosts::new(&refs, &[&bound], Surroundings::default());
     assert_eq!(place(&json!({"spec": beside("web")}), None, &hosts), Ok(2));
     assert_eq!(
         place(&json!({"spec": beside("other")}), None, &hosts).expect_err("alone"),

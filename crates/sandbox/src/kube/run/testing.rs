@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use fit::gke::pool::Features;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -107,6 +108,7 @@ pub fn pool(name: &str, machine: &str, size: u32, config: Value) -> PoolView {
         scale_up_error: None,
         deleting: false,
         instance_prefix: format!("gke-c-{name}-0a1b2c3d"),
+        features: Features::default(),
     }
 }
 
