@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use kinds::gke::placement::Pools;
 use kinds::kind::Kind;
 use live::LiveApi;
 use live::watch::Watches;
@@ -225,6 +226,7 @@ pub async fn apply(
         owner: &plan.owner,
         cluster: plan.target.gke.as_ref(),
         desired: &plan.desired,
+        new_nodes: Pools::of(&plan.desired, &plan.external, &plan.capacity_options),
         kinds,
         writer: &writer,
         given: &given,

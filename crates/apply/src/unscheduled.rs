@@ -73,7 +73,10 @@ impl ChangeRun<'_> {
             known.blocked = None;
             return Ok(Readiness::Progressing(progress));
         };
-        if matches!(found.cause.outlook, Outlook::NoMachines | Outlook::NoNode | Outlook::PoolIsFull) {
+        if matches!(
+            found.cause.outlook,
+            Outlook::NoMachines | Outlook::NoNode | Outlook::NoFit | Outlook::PoolIsFull
+        ) {
             known.blocked.get_or_insert_with(Instant::now);
         } else {
             known.blocked = None;
@@ -97,7 +100,8 @@ impl ChangeRun<'_> {
     /// backoff of at least five minutes.
     fn limit(&self, found: &PodCause) -> Duration {
         let is_new = matches!(self.change.action, Action::Create | Action::Replace | Action::Run);
-        if is_new && found.pool.is_some() { NODE_TIMEOUT } else { ANY_NODE_TIMEOUT }
+        let names_pool = found.pool.is_some() || found.cause.outlook == Outlook::NoFit;
+        if is_new && names_pool { NODE_TIMEOUT } else { ANY_NODE_TIMEOUT }
     }
 
     async fn look_at_pods(&mut self, is_first: bool) -> Option<PodCause> {
@@ -111,7 +115,9 @@ impl ChangeRun<'_> {
             let Some(cause) = self.cause_of(pod).await else { continue };
             let found = PodCause { cause, pool: selected_pool(&pod["spec"]).map(str::to_owned) };
             match found.cause.outlook {
-                Outlook::NoMachines | Outlook::NoNode | Outlook::PoolIsFull => return Some(found),
+                Outlook::NoMachines | Outlook::NoNode | Outlook::NoFit | Outlook::PoolIsFull => {
+                    return Some(found);
+                }
                 Outlook::NodeIsComing | Outlook::RoomIsComing => coming = coming.or(Some(found)),
                 Outlook::Unknown => {}
             }
@@ -142,6 +148,7 @@ impl ChangeRun<'_> {
             events: &events,
             log: None,
             pools: &pools,
+            new_nodes: self.shared.new_nodes.as_ref(),
             position: &position,
             // Objects of manifests and charts have none.
             has_keys: !self.change.address.as_str().contains('/'),
@@ -226,6 +233,7 @@ fn line(cause: &Cause) -> String {
         Outlook::RoomIsComing
         | Outlook::NoMachines
         | Outlook::NoNode
+        | Outlook::NoFit
         | Outlook::PoolIsFull
         | Outlook::Unknown => cause.what.clone(),
     }

@@ -81,7 +81,9 @@ pub(crate) fn of(stack: &Stack, is_sound: bool) -> Vec<Shared> {
         return Vec::new();
     }
     let lowered = is_sound.then(|| lower(stack, true));
-    let pools = lowered.as_ref().and_then(Pools::of);
+    let pools = lowered
+        .as_ref()
+        .and_then(|lowered| Pools::of(&lowered.resources, &lowered.external, &lowered.capacity_options));
     let shared = |pods: &Pods<'_>| {
         let workers = Workers::of(pods, stack, lowered.as_ref(), pools.as_ref());
         let share = |key| workers.as_ref().map_err(NoShare::clone).and_then(|workers| workers.share(key));

@@ -14,6 +14,7 @@ use crate::report::status::State;
 use crate::report::why::{Planned, Thing, Why};
 use apply::ApplyOptions;
 use kinds::dask;
+use kinds::gke::placement::Pools;
 use kinds::kind::PodSource;
 use kinds::kubernetes::pod_state::{ContainerState, PodState};
 use kinds::kubernetes::pods::selected;
@@ -211,10 +212,12 @@ impl CauseSearch<'_> {
         };
         let lowered = self.session.lowered();
         let is_scaled = (kinds::of(resource.kind).scale_target)(resource, &lowered.resources).is_some();
+        let new_nodes = Pools::of(&lowered.resources, &lowered.external, &lowered.capacity_options);
         let around = PodContext {
             events: &events,
             log: log.as_deref(),
             pools: &self.pools,
+            new_nodes: new_nodes.as_ref(),
             position: &place,
             has_keys: self.session.stack().pods().iter().any(|pod| pod.path == part),
             program: self.program,

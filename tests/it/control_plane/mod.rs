@@ -10,6 +10,7 @@ mod dask_notebook;
 mod dry_runs;
 mod false_readiness;
 mod field_effects;
+mod fit;
 mod growth;
 mod helm;
 mod helm_as_client;

@@ -24,6 +24,8 @@ enum Fault {
     Full,
     /// GKE has machines at the third attempt.
     Late,
+    /// The Pods ask for more memory than a machine has, and no autoscaler says so.
+    TooLarge,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +34,7 @@ enum Work {
     Cluster,
     Job,
     Deployment,
+    StatefulSet,
 }
 
 #[derive(Clone, Debug)]
@@ -64,7 +67,7 @@ impl Case {
     /// The stack before the work comes.
     fn without_work(&self) -> Edit {
         let Edit { stack, files } = self.file();
-        let pools = stack.find("max = ").and_then(|at| Some(at + stack[at..].find('\n')? + 1)).unwrap();
+        let pools = stack.rfind("nodes = ").and_then(|at| Some(at + stack[at..].find('\n')? + 1)).unwrap();
         Edit { stack: stack[..pools].to_owned(), files }
     }
 
@@ -74,7 +77,11 @@ impl Case {
     }
 
     fn file(&self) -> Edit {
-        let most = if self.fault == Fault::Full { 1 } else { 4 };
+        let nodes = match self.fault {
+            Fault::Full => "{ min = 0, max = 1 }",
+            Fault::TooLarge => "1",
+            Fault::StockOut | Fault::Quota | Fault::Late => "{ min = 0, max = 4 }",
+        };
         let work = match self.work {
             Work::Check => "[check.cuda]\nrun = \"cuda-vectoradd\"\npool = \"gpu\"\n",
             Work::Cluster => {
@@ -84,13 +91,20 @@ impl Case {
             Work::Job => {
                 "[job.train]\nimage = \"demo:1\"\ncommand = [\"train\"]\ngpus = 1\npool = \"gpu\"\nparallelism = 2\nwait = true\n"
             }
-            Work::Deployment => "[manifest.web]\nfile = \"web.yaml\"\n",
+            Work::Deployment | Work::StatefulSet => "[manifest.web]\nfile = \"web.yaml\"\n",
         };
         let stack = format!(
             "{ON_GKE}\n[node_pool.gpu]\nmachine_type = \"n1-standard-4\"\naccelerator = \"nvidia-tesla-t4\"\n\
-             nodes = {{ min = 0, max = {most} }}\n\n{work}"
+             nodes = {nodes}\n\n{work}"
         );
-        Edit { stack, files: [("web.yaml".to_owned(), DEPLOYMENT.to_owned())].into() }
+        let mut manifest = DEPLOYMENT.to_owned();
+        if self.fault == Fault::TooLarge {
+            manifest = manifest.replace("gpu: 1 }", "gpu: 1, memory: 64Gi }");
+        }
+        if matches!(self.work, Work::StatefulSet) {
+            manifest = manifest.replace("kind: Deployment", "kind: StatefulSet");
+        }
+        Edit { stack, files: [("web.yaml".to_owned(), manifest)].into() }
     }
 
     fn options(&self) -> Options {
@@ -102,7 +116,7 @@ impl Case {
                 options.gke_quota =
                     Quota { limits: [("GPUS_ALL_REGIONS".to_owned(), 0)].into(), ..Quota::default() }
             }
-            Fault::Full => {}
+            Fault::Full | Fault::TooLarge => {}
         }
         options
     }
@@ -113,6 +127,7 @@ impl Case {
             Fault::StockOut | Fault::Late => "out of the machines of node_pool.gpu",
             Fault::Quota => "quota does not allow more machines for node_pool.gpu",
             Fault::Full => "node_pool.gpu has its maximum of nodes",
+            Fault::TooLarge => "it asks for 64Gi of memory",
         }
     }
 
@@ -161,7 +176,9 @@ fn a_wait_for_a_node_that_never_comes_ends_with_its_cause() {
         .flat_map(|fault| works.into_iter().zip(0..).map(move |work| (fault, work)));
     let pairs = pairs.filter(|((_, row), (_, column))| (row + column) % 2 == 1 || cases::count(8) >= 16);
     // At the speed of those that come late a Deployment's own deadline of ten minutes comes first.
-    let pairs = pairs.map(|((fault, _), (work, _))| Case { fault, work });
+    // Pods of sections that are too large are refused before.
+    let too_large = [Work::Deployment, Work::StatefulSet].map(|work| Case { fault: Fault::TooLarge, work });
+    let pairs = pairs.map(|((fault, _), (work, _))| Case { fault, work }).chain(too_large);
     for case in pairs.filter(|case| !matches!((case.fault, case.work), (Fault::Late, Work::Deployment))) {
         paused(case.holds(&tally)).unwrap_or_else(|why| panic!("{why}\n\n{case}"));
     }

@@ -300,6 +300,8 @@ fn start_api_server(
     command.args(["--service-account-key-file", "service-accounts.pub"]);
     command.args(["--service-account-signing-key-file", "service-accounts.key"]);
     command.args(["--service-account-issuer", "https://kubernetes.default.svc"]);
+    // GKE's API server has it: Pods that ask for GPUs tolerate the taint of GPU nodes.
+    command.args(["--enable-admission-plugins", "ExtendedResourceToleration"]);
     // The installer of the NVIDIA driver is a privileged pod.
     command.args(["--service-cluster-ip-range", "10.96.0.0/16", "--allow-privileged=true"]);
     if let Some(proxy) = proxy {
@@ -316,11 +318,10 @@ fn start_controllers(processes: &mut ProcessGroup, access: &Access, extent: Exte
     command.arg("--kubeconfig").arg(&access.kubeconfig);
     command.args(["--service-account-private-key-file", "service-accounts.key"]);
     command.args(["--root-ca-file", "certs/apiserver.crt"]);
-    command.args(["--leader-elect=false", "--secure-port=0"]);
+    // Hundreds of namespaces, and of Pods of DaemonSets, are made at once.
+    command.args(["--leader-elect=false", "--secure-port=0", "--kube-api-qps=500", "--kube-api-burst=1000"]);
     if extent == Extent::WithoutNodes {
         command.arg("--controllers=namespace-controller,garbage-collector-controller,serviceaccount-controller,root-ca-certificate-publisher-controller");
-        // Hundreds of namespaces are made at once.
-        command.args(["--kube-api-qps=500", "--kube-api-burst=1000"]);
         processes.start("kube-controller-manager", &mut command);
         return;
     }

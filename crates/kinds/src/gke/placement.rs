@@ -25,7 +25,7 @@ use fit::{
 };
 use model::address::FieldPath;
 use model::catalog::{self, Machine};
-use model::resource::{Identity, KindId, Lowered, Resource};
+use model::resource::{CapacityOptions, External, Identity, KindId, Resource};
 
 /// The name of the GPU resource, and the key of GKE's taint on GPU nodes.
 pub const GPU: &str = "nvidia.com/gpu";
@@ -112,10 +112,7 @@ fn pod_template<'r>(resource: &'r Resource, spec: &FieldPath) -> Option<PodTempl
         Identity::Check(_) => ("default", "Pod"),
         Identity::Cluster(_) | Identity::NodePool { .. } => return None,
     };
-    let mut requirements = admission().read(template, namespace).ok()?;
-    requirements.near.clear();
-    requirements.apart.clear();
-    requirements.volumes.clear();
+    let requirements = alone(admission().read(template, namespace).ok()?);
     let parent = path.parent().and_then(|parent| parent.find(&resource.body));
     let count = pod_count(&resource.body, &path).unwrap_or(1);
     let is_suspended = parent.is_some_and(|parent| parent["suspend"] == true);
@@ -126,6 +123,31 @@ fn pod_template<'r>(resource: &'r Resource, spec: &FieldPath) -> Option<PodTempl
     let queue = |body: &'r Value| body["metadata"]["labels"][QUEUE].as_str();
     let queue = queue(template).or_else(|| queue(&resource.body));
     Some(PodTemplate { resource, path, on_each_node: kind == "DaemonSet", count, queue, requirements })
+}
+
+/// Returns the pod without what depends on other pods and on volumes.
+fn alone(pod: PodRequirements) -> PodRequirements {
+    PodRequirements { near: Vec::new(), apart: Vec::new(), volumes: Vec::new(), ..pod }
+}
+
+/// Orders pools by what separates them from a pod: other labels, no GPUs where the pod requests some, and then the number of
+/// refusals.
+pub fn distance(refusals: &[Refusal]) -> (usize, bool, usize) {
+    let other_labels = refusals.iter().filter(|refusal| labels_of(refusal).next().is_some()).count();
+    let lacks_gpus = |refusal: &Refusal| {
+        matches!(&refusal.reason, Reason::Short { resource: Amount::Extended(_), allocatable: 0, .. })
+    };
+    (other_labels, refusals.iter().any(lacks_gpus), refusals.len())
+}
+
+/// Returns the keys of the labels that a node would need to have with another value, or at all.
+fn labels_of(refusal: &Refusal) -> impl Iterator<Item = &str> {
+    let (one, unmet) = match &refusal.reason {
+        Reason::Selector { key, .. } | Reason::NoDomain { topology_key: key } => (Some(key), &[][..]),
+        Reason::Affinity { unmet } => (None, unmet.as_slice()),
+        _ => (None, &[][..]),
+    };
+    one.into_iter().chain(unmet.iter().flatten().map(|requirement| &requirement.key)).map(String::as_str)
 }
 
 /// Returns the number of pods of a template, which stands in it or beside it; `None` if the body leaves it to others.
@@ -180,6 +202,13 @@ enum Certainty {
     OtherNodes,
 }
 
+/// The answer of [`Pools::pack`] for a pod that fits if the node has as much free as estimated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Near {
+    Fits,
+    DoesNotFit,
+}
+
 /// Pods on new nodes of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Packing {
@@ -196,7 +225,7 @@ pub enum PodPlacement<'p, 'r> {
     Possible,
     /// A new node of the pool takes it if the node has as much free as estimated.
     Near(&'p PoolNodes<'r>, Vec<Margin>),
-    /// No node takes it. The refusals are listed by pool.
+    /// No node takes it. The refusals are listed by pool, the nearest one first.
     Impossible(Vec<(&'p PoolNodes<'r>, Vec<Refusal>)>),
 }
 
@@ -230,18 +259,21 @@ impl<'r> Pools<'r> {
         taints.any(|taint| taint.keeps_off() && reserves(taint))
     }
 
-    /// Returns the pools of a lowered stack; `None` if GKE creates the nodes itself, or the stack creates no pool.
-    pub fn of(lowered: &'r Lowered) -> Option<Self> {
-        let resources = &lowered.resources;
+    /// Returns the pools of a stack by its resources, those that it only refers to, and the capacity options of its pools; `None` if
+    /// GKE creates the nodes itself, or the stack creates no pool.
+    pub fn of(
+        resources: &'r [Resource],
+        external: &'r [External],
+        options: &[CapacityOptions],
+    ) -> Option<Self> {
         let is_cluster = |resource: &&Resource| matches!(resource.identity, Identity::Cluster(_));
         let own = resources.iter().find(is_cluster);
-        let external = lowered.external.iter().map(|external| &external.resource);
+        let external = external.iter().map(|external| &external.resource);
         let gke = own.or_else(|| external.clone().find(is_cluster))?;
         if autopilot::is_on(&gke.body) {
             return None;
         }
         let is_pool = |resource: &&Resource| matches!(resource.identity, Identity::NodePool { .. });
-        let options = &lowered.capacity_options;
         let first = inline_pool(resources, options)?;
         let autoscaling = &gke.body["autoscaling"];
         let has_default_class =
@@ -325,7 +357,29 @@ impl<'r> Pools<'r> {
             _ if self.has_other_nodes && name.is_none() => PodPlacement::Possible,
             Some((pool, margins)) => PodPlacement::Near(pool, margins),
             None if refused.is_empty() => PodPlacement::Possible,
-            None => PodPlacement::Impossible(refused),
+            None => {
+                refused.sort_by_key(|(_, refusals)| distance(refusals));
+                PodPlacement::Impossible(refused)
+            }
+        }
+    }
+
+    /// Returns true if a node lacks nothing but labels that somebody may set by hand.
+    pub fn lacks_only_labels(&self, refusals: &[Refusal]) -> bool {
+        let by_hand = |key: &str| !key.contains('/') && !self.is_pool_label(key);
+        refusals.iter().all(|refusal| labels_of(refusal).any(by_hand))
+    }
+
+    /// Returns the pool that is nearest to taking a live pod, with the reasons why its new nodes do not; `None` if the new nodes of
+    /// some pool take it, or may take it.
+    pub fn refusal_of(&self, pod: &Value) -> Option<(&PoolNodes<'r>, Vec<Refusal>)> {
+        let namespace = pod["metadata"]["namespace"].as_str().unwrap_or("default");
+        match self.place(&alone(admission().read(pod, namespace).ok()?)) {
+            PodPlacement::Impossible(refused) => {
+                let (pool, refusals) = refused.into_iter().next()?;
+                (!self.lacks_only_labels(&refusals)).then_some((pool, refusals))
+            }
+            PodPlacement::Possible | PodPlacement::Near(..) => None,
         }
     }
 
@@ -380,7 +434,13 @@ impl<'r> Pools<'r> {
 
     /// Puts pods on new nodes of a pool, the largest first, each on the first node that takes it. Uses at most `most` nodes, or
     /// as many as needed. Counts the pods that no node takes.
-    pub fn pack(&self, pool: &PoolNodes<'_>, pods: &[(PodRequirements, u64)], most: Option<u64>) -> Packing {
+    pub fn pack(
+        &self,
+        pool: &PoolNodes<'_>,
+        pods: &[(PodRequirements, u64)],
+        most: Option<u64>,
+        near: Near,
+    ) -> Packing {
         let Some(empty) = pool.nodes.first().and_then(|id| self.cluster.node(*id)) else {
             return Packing::default();
         };
@@ -391,14 +451,14 @@ impl<'r> Pools<'r> {
         for (pod, count) in pods {
             let mut left = *count;
             for (node, number) in std::mem::take(&mut nodes) {
-                self.fill(pod, &node, number, &mut left, &mut nodes);
+                self.fill((pod, near), &node, number, &mut left, &mut nodes);
             }
-            let each = self.capacity(pod, empty, left);
+            let each = self.capacity((pod, near), empty, left);
             if each > 0 {
                 let free = most.map_or(u64::MAX, |most| most - packing.nodes);
                 let more = left.div_ceil(each).min(free);
                 packing.nodes += more;
-                self.fill(pod, empty, more, &mut left, &mut nodes);
+                self.fill((pod, near), empty, more, &mut left, &mut nodes);
             }
             packing.left += left;
         }
@@ -408,13 +468,13 @@ impl<'r> Pools<'r> {
     /// Puts pods on `number` equal nodes, lowers `left` by the placed pods, and adds the nodes to `filled`.
     fn fill(
         &self,
-        pod: &PodRequirements,
+        (pod, near): (&PodRequirements, Near),
         node: &Node,
         number: u64,
         left: &mut u64,
         filled: &mut Vec<(Node, u64)>,
     ) {
-        let each = self.capacity(pod, node, *left);
+        let each = self.capacity((pod, near), node, *left);
         let full = left.checked_div(each).unwrap_or(0).min(number);
         *left -= full * each;
         let partly = if full < number { (*left).min(each.saturating_sub(1)) } else { 0 };
@@ -431,10 +491,14 @@ impl<'r> Pools<'r> {
     }
 
     /// Returns how many pods equal to `pod` a node takes, at most `most`.
-    fn capacity(&self, pod: &PodRequirements, node: &Node, most: u64) -> u64 {
+    fn capacity(&self, (pod, near): (&PodRequirements, Near), node: &Node, most: u64) -> u64 {
         let question = self.cluster.ask(pod);
         let (mut node, mut count) = (node.clone(), 0);
-        while count < most && question.verdict(&node).is_possible() {
+        let fits = |node: &Node| match near {
+            Near::Fits => question.verdict(node).is_possible(),
+            Near::DoesNotFit => question.verdict(node) == Fit::Fits,
+        };
+        while count < most && fits(&node) {
             node.bind(Bound::running(pod.clone()));
             count += 1;
         }
@@ -479,14 +543,37 @@ impl<'r> Pools<'r> {
         }
     }
 
-    /// Returns true for a label that only GKE or a section sets. Then the file alone shows which nodes have it.
+    /// Returns true for a label that only GKE or a section sets. Then the file alone shows which nodes have it. Programs that label
+    /// nodes, such as GPU feature discovery, use keys with the domain of their makers.
     fn knows_label(&self, pool: &PoolNodes<'_>, key: &str) -> bool {
-        let is_of_section = self.pools.iter().any(|pool| pool.settings.labels.contains_key(key));
+        let is_of_section = self.is_pool_label(key) || (self.is_own && !key.contains('/'));
         let is_of_purchase = key == SPOT_LABEL && pool.has_capacity_options;
         let is_zone = key.ends_with("/zone");
         (is_of_section || CERTAIN_LABELS.contains(&key))
             && !is_of_purchase
             && (!is_zone || pool.are_zones_known)
+    }
+
+    /// Returns true if the section of a pool sets the label.
+    pub fn is_pool_label(&self, key: &str) -> bool {
+        self.pools.iter().any(|pool| pool.settings.labels.contains_key(key))
+    }
+
+    /// Returns the one pool whose new nodes take a pod, or may take it; `None` if there are several, or none.
+    pub fn only_taker(&self, pod: &PodRequirements) -> Option<&PoolNodes<'r>> {
+        let name = pod.node_selector.get(POOL_LABEL);
+        if names_compute_class(pod) || (self.has_other_nodes && name.is_none()) {
+            return None;
+        }
+        let question = self.cluster.ask(pod);
+        let refuses = |pool: &PoolNodes<'_>, node: &Node| {
+            !question.takes(node)
+                && matches!(self.answer(pool, node, question.verdict(node)), Answer::Refused(_))
+        };
+        let is_candidate = |pool: &&PoolNodes<'_>| name.is_none_or(|name| *name == pool.settings.name);
+        let takes = |pool: &&PoolNodes<'_>| !self.nodes(pool).all(|node| refuses(pool, node));
+        let mut takers = self.pools.iter().filter(is_candidate).filter(takes);
+        takers.next().filter(|_| takers.next().is_none())
     }
 
     /// Returns the smallest machine type and boot disk (in GB) with which the pool takes a pod that is too large for it. The

@@ -6,11 +6,13 @@
 
 use serde_json::Value;
 
+use crate::gke::placement::Pools;
 use crate::json::{number, text};
 use crate::kubernetes::pod_state::{ContainerState, PodState};
 use crate::pod;
 use crate::scale::{ReplicaOwner, ScaleTarget};
-use model::address::FieldPath;
+use fit::Refusal;
+use model::address::{Address, FieldPath};
 use model::resource::{Identity, Resource};
 
 /// The reason why something does not run.
@@ -42,6 +44,8 @@ pub enum Outlook {
     NoMachines,
     /// The autoscaler adds no node of the pod's pool, as a new one would not take the pod.
     NoNode,
+    /// No new node of the stack's pools takes the pod, by kube-scheduler's rules.
+    NoFit,
     /// The autoscaler says that a pool has its largest size. It names each such pool, also those that the pod does not select.
     PoolIsFull,
 }
@@ -132,6 +136,8 @@ pub struct PodContext<'a> {
     pub log: Option<&'a str>,
     /// Node pools of the stack.
     pub pools: &'a [Pool],
+    /// The new nodes of the pools; `None` if they are not known, as on a cluster that is not of GKE.
+    pub new_nodes: Option<&'a Pools<'a>>,
     /// Returns the position of a key of the pod's section: `cpu` gives `stack.toml:12:5`.
     pub position: &'a dyn Fn(&str) -> String,
     /// True if the section has keys for its pod, such as `pool` and `gpus`.
@@ -334,6 +340,9 @@ fn unscheduled(pod: &Value, scheduled: &Value, context: &PodContext<'_>) -> Caus
         return cause;
     }
     let said = Some(shortened(message).to_owned());
+    if let Some((pool, refusals)) = context.new_nodes.and_then(|pools| pools.refusal_of(pod)) {
+        return fits_nowhere(&pool.resource.address, &refusals, scaling_said.or(said), context);
+    }
     let has = |words: &str| reasons.iter().any(|(_, reason)| reason.starts_with(words));
     if let Some((_, reason)) = reasons.iter().find(|(_, reason)| reason.starts_with("Insufficient ")) {
         return insufficient(
@@ -377,7 +386,15 @@ fn unscheduled(pod: &Value, scheduled: &Value, context: &PodContext<'_>) -> Caus
             None => NO_LABELS.to_owned(),
         };
         let remedies = vec![
-            format!("name a pool that exists and has nodes: `pool` at {}", (context.position)("pool")),
+            match context.has_keys {
+                true => {
+                    format!("name a pool that exists and has nodes: `pool` at {}", (context.position)("pool"))
+                }
+                false => format!(
+                    "select labels that nodes have: `nodeSelector` or node affinity at {}",
+                    (context.position)("nodeSelector")
+                ),
+            },
             "list the nodes: kubectl get nodes -L cloud.google.com/gke-nodepool".to_owned(),
         ];
         return cause("affinity", &what, said, remedies);
@@ -392,6 +409,22 @@ fn unscheduled(pod: &Value, scheduled: &Value, context: &PodContext<'_>) -> Caus
         return cause("volume", "its volumes are not available where it can run", said, remedies);
     }
     cause("unscheduled", "no node accepts it", said, Vec::new())
+}
+
+/// Returns the cause for a pod that no new node of the stack's pools takes, by the pool that is nearest to taking it.
+fn fits_nowhere(
+    pool: &Address,
+    refusals: &[Refusal],
+    said: Option<String>,
+    context: &PodContext<'_>,
+) -> Cause {
+    let reasons: Vec<String> = refusals.iter().map(|refusal| refusal.reason.to_string()).collect();
+    let what = format!(
+        "no node that the stack's pools can have takes it; on a new node of {pool}, the nearest one, it {}",
+        reasons.join(", and ")
+    );
+    let remedies = vec![format!("see which change is the smallest: {} validate", context.program)];
+    cause("no_fit", &what, said, remedies).with_outlook(Outlook::NoFit)
 }
 
 /// Returns why the node autoscaler adds no node for a pod, from its message about new nodes. The message counts if the pod's pool
@@ -559,7 +592,10 @@ fn more_nodes(pool: Option<&Pool>, context: &PodContext<'_>) -> String {
             format!("its autoscaler is limited to {most}: raise `max` of {address} at {position}, then apply")
         }
         Some(Pool { address, .. }) => format!("ask the owner of {address} for more nodes"),
-        None => "choose a pool with free nodes with `pool`, or enlarge one with `nodes`".to_owned(),
+        None if context.has_keys => {
+            "choose a pool with free nodes with `pool`, or enlarge one with `nodes`".to_owned()
+        }
+        None => "enlarge a pool that it may run on with `nodes`".to_owned(),
     }
 }
 
@@ -588,6 +624,8 @@ fn tainted(reason: &str, said: Option<String>, context: &PodContext<'_>) -> Caus
         ]
     } else if key.starts_with("node.kubernetes.io/") || key.starts_with("node.cloudprovider") {
         vec!["nodes are not ready yet, or unhealthy: kubectl get nodes".to_owned()]
+    } else if !context.has_keys {
+        vec![format!("give it a toleration: `tolerations` at {}", position("tolerations"))]
     } else {
         vec![
             format!("name the pool: `pool` at {} adds the tolerations for its taints", position("pool")),
@@ -702,6 +740,7 @@ pub fn of_pool(pool: &Pool, program: &str) -> Option<Cause> {
         log: None,
         pools: &[],
         position: &|_| String::new(),
+        new_nodes: None,
         has_keys: false,
         program,
         workers_address: None,

@@ -894,17 +894,18 @@ codes! {
     "No node that the stack's pools can have takes the Pod, by the rules of kube-scheduler, so it would wait forever. The message \
      shows what the Pod asks for and what a new node of the pool has: GKE keeps a part of each machine for itself, and its own Pods \
      on every node take some more. GKE taints nodes with GPUs, so they take only Pods that ask for some. It is a warning for \
-     Pods of manifests and charts, which others may change before they are scheduled, for jobs, which may have run already, and where only \
-     GKE's taint of GPU nodes is in the way, which a live pool may lack. Where the cluster has nodes that the file does not describe, only \
-     Pods that name a pool of the file are judged. Pods in a queue of Kueue are not."
+     Pods of manifests and charts, which others may change before they are scheduled, for jobs, which may have run already, where only \
+     GKE's taint of GPU nodes is in the way, which a live pool may lack, and where only a label is missing that somebody may set by hand. \
+     Where the cluster has nodes that the file does not describe, only Pods that name a pool of the file are judged. Pods in a queue of \
+     the stack are judged with each of its flavors, those in other queues are not."
     => "[node_pool.t4]\nmachine_type = \"n1-standard-8\"   # an n1-standard-4 leaves about 3.5 CPUs\naccelerator = \"nvidia-tesla-t4\"\nnodes = 1\n\n[dask_cluster.c.worker]\ngpus = 1\ncpu = \"4\"\npool = \"t4\""
 
     PodNearLimit "DI0337" "a Pod that may be too large"
-    "The Pod asks for about as much as a new node of its pool has. What GKE keeps for itself and what its own Pods take differs between \
+    "The Pod asks for about as much as a new node of its pool has, or several Pods for about as much as all nodes of the pool. What GKE keeps for itself and what its own Pods take differs between \
      releases by about 1 %, and more where network policies are on, so only a node that runs tells. Ask for a little less."
 
     PoolTooSmall "DI0338" "more Pods than the pool's nodes take"
-    "The Pods that name the pool need more nodes than it can have, by the CPU, memory, disk and ports that they ask for: each Pod is put on \
+    "The Pods that no other pool takes need more nodes than the pool can have, by the CPU, memory, disk and ports that they ask for: each Pod is put on \
      the first node that takes it, the largest first. The message says how many stay pending until the pool grows: raise `nodes`, take a \
      larger machine type, or lower `replicas`. Jobs and checks end and are not counted. It is a warning for the reasons of DI0219."
 

@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::Nodes;
 use crate::rules::{Context, queues};
 use fit::{Margin, PodRequirements, Reason, Refusal, Resource as Amount, Taint};
-use kinds::gke::placement::{GPU, PodPlacement, PodTemplate, PoolNodes, Pools, all_pod_templates};
+use kinds::gke::placement::{
+    GPU, Near, PodPlacement, PodTemplate, PoolNodes, Pools, all_pod_templates, distance,
+};
 use kinds::kubernetes::kueue::flavor::started_forms;
 use kinds::scope::POOL_LABEL;
 use kinds::section::{PodRole, Pods, managed};
-use model::address::FieldPath;
+use model::address::{Address, FieldPath};
 use model::diag::{Code, Diagnostic, listed};
 use model::resource::{KindId, Recreation, Resource};
 
@@ -27,7 +29,7 @@ pub(crate) fn pods_fit_their_nodes(context: &mut Context<'_>) {
         return;
     }
     let lowered = context.take_lowered();
-    if let Some(pools) = Pools::of(&lowered) {
+    if let Some(pools) = Pools::of(&lowered.resources, &lowered.external, &lowered.capacity_options) {
         let pods: Vec<PodTemplate<'_>> = lowered.resources.iter().flat_map(all_pod_templates).collect();
         for finding in refusals(&pools, &pods, &lowered.resources, &context.found) {
             context.say_once(finding);
@@ -74,39 +76,46 @@ fn has_no_place(pod: &PodTemplate<'_>, known: &[Diagnostic]) -> bool {
     wrong.any(|found| found.fields().any(|field| section.contains(field)))
 }
 
-/// Pods of a section, with the requirements of each.
-struct SectionPods<'a> {
-    pods: &'a Pods<'a>,
-    requirements: PodRequirements,
+/// Pods that only the new nodes of one pool take.
+struct PoolPods<'a> {
+    /// The path of their keys.
+    path: FieldPath,
+    count: u64,
+    template: &'a PodTemplate<'a>,
 }
 
-/// Returns a finding for each pool that cannot have enough nodes for all pods that name it. Shortages of GPUs have their own
-/// finding.
+/// Returns a finding for each pool that cannot have enough nodes for all pods that no other pool takes. Shortages of GPUs have
+/// their own finding.
 fn shortages(pools: &Pools<'_>, templates: &[PodTemplate<'_>], context: &Context<'_>) -> Vec<Diagnostic> {
+    let sections = context.pods();
+    let of_section: BTreeMap<&FieldPath, &Pods<'_>> =
+        sections.iter().map(|pods| (&pods.path, pods)).collect();
     // Pods of a request are those of another section, and pods that wait in a queue do not run all at once.
     let waiting = queues::waiting(context.stack);
-    let mut sections = context.pods();
-    sections
-        .retain(|pods| pods.role != PodRole::Requested && pods.replicas > 0 && !waiting.contains(&pods.path));
-    let origin = |pod: &PodTemplate<'_>| pod.resource.origin_of(&pod.path.key("spec"));
     // Pods that run to completion make room for pods that wait.
     let ends =
         |pod: &PodTemplate<'_>| matches!(pod.resource.kind, KindId::Job | KindId::DaskJob | KindId::Check);
-    let stay = templates.iter().filter(|pod| !ends(pod) && pod.queue.is_none());
-    let by_section: BTreeMap<FieldPath, &PodTemplate<'_>> = stay.map(|pod| (origin(pod), pod)).collect();
-    let requirements = |pods: &Pods<'_>| {
-        let mut requirements = by_section.get(&pods.path)?.requirements.clone();
-        requirements.spread.clear();
-        Some(requirements)
-    };
+    let stays = |pod: &&PodTemplate<'_>| !ends(pod) && !pod.on_each_node && pod.queue.is_none();
+    let mut by_pool: BTreeMap<&Address, Vec<PoolPods<'_>>> = BTreeMap::new();
+    for template in templates.iter().filter(stays) {
+        let path = template.resource.origin_of(&template.path.key("spec"));
+        let section = of_section.get(&path);
+        let count = section.map_or(template.count, |pods| pods.replicas.into());
+        let is_requested = section.is_some_and(|pods| pods.role == PodRole::Requested);
+        if is_requested || count == 0 || waiting.contains(&path) {
+            continue;
+        }
+        if let Some(pool) = pools.only_taker(&template.requirements) {
+            by_pool.entry(&pool.resource.address).or_default().push(PoolPods { path, count, template });
+        }
+    }
     let mut found = Vec::new();
     for (key, section) in managed(&context.stack.node_pool) {
         let is_wrong = matches!(section.size(), Nodes::Autoscaled { min, max } if min > max);
         let Some(pool) = pools.pool(section.live_name(key)).filter(|_| !is_wrong) else { continue };
-        let here = sections.iter().filter(|pods| pods.keys.pool.as_deref() == Some(key));
-        let here: Vec<SectionPods<'_>> =
-            here.filter_map(|pods| Some(SectionPods { pods, requirements: requirements(pods)? })).collect();
-        found.extend(shortage(pools, pool, section.size().most().into(), &here));
+        if let Some(here) = by_pool.get(&pool.resource.address) {
+            found.extend(shortage(pools, pool, section.size().most().into(), here));
+        }
     }
     let is_told = |finding: &Diagnostic| {
         let told = context.found.iter().filter(|other| other.code == Code::MoreGpusThanPool);
@@ -116,33 +125,40 @@ fn shortages(pools: &Pools<'_>, templates: &[PodTemplate<'_>], context: &Context
     found
 }
 
-fn shortage(
-    pools: &Pools<'_>,
-    pool: &PoolNodes<'_>,
-    most: u64,
-    here: &[SectionPods<'_>],
-) -> Option<Diagnostic> {
-    let pods: Vec<(PodRequirements, u64)> =
-        here.iter().map(|of| (of.requirements.clone(), u64::from(of.pods.replicas))).collect();
-    let needed = pools.pack(pool, &pods, None);
-    // A pod that no node takes has its own finding.
-    if needed.left > 0 || needed.nodes <= most {
-        return None;
-    }
-    let left = pools.pack(pool, &pods, Some(most)).left;
+fn shortage(pools: &Pools<'_>, pool: &PoolNodes<'_>, most: u64, here: &[PoolPods<'_>]) -> Option<Diagnostic> {
+    let alone =
+        |of: &PoolPods<'_>| PodRequirements { spread: Vec::new(), ..of.template.requirements.clone() };
+    let pods: Vec<(PodRequirements, u64)> = here.iter().map(|of| (alone(of), of.count)).collect();
+    let lacking = |near: Near| {
+        let needed = pools.pack(pool, &pods, None, near);
+        // A pod that no node takes has its own finding.
+        (needed.left == 0 && needed.nodes > most)
+            .then(|| (needed.nodes, pools.pack(pool, &pods, Some(most), near).left))
+    };
+    let certain = lacking(Near::Fits);
+    let (needed, left) = certain.or_else(|| lacking(Near::DoesNotFit))?;
     let all: u64 = pods.iter().map(|(_, count)| count).sum();
     let ends = match most {
         1 => "1 node".to_owned(),
         most => format!("{most} nodes"),
     };
     let address = &pool.resource.address;
-    let what =
-        format!("{left} of {all} Pods find no node: `{address}` ends at {ends}, they need {}", needed.nodes);
-    let mut finding = Diagnostic::warning(Code::PoolTooSmall, what);
+    let (code, what) = match certain {
+        Some(_) => (
+            Code::PoolTooSmall,
+            format!("{left} of {all} Pods find no node: `{address}` ends at {ends}, they need {needed}"),
+        ),
+        None => (
+            Code::PodNearLimit,
+            format!(
+                "{left} of {all} Pods may find no node: `{address}` ends at {ends}, and they ask for all but 1 %"
+            ),
+        ),
+    };
+    let mut finding = Diagnostic::warning(code, what);
     for of in here.iter().take(MAX_SECTIONS) {
-        let pods =
-            if of.pods.replicas == 1 { "1 Pod".to_owned() } else { format!("{} Pods", of.pods.replicas) };
-        finding = finding.at_value(of.pods.path.clone(), pods);
+        let pods = if of.count == 1 { "1 Pod".to_owned() } else { format!("{} Pods", of.count) };
+        finding = finding.at_value(of.path.clone(), pods);
     }
     let more = match here.len().saturating_sub(MAX_SECTIONS) {
         0 => String::new(),
@@ -152,7 +168,7 @@ fn shortage(
     let size = ["autoscaling", "initialNodeCount", "nodeCount"];
     let size = size.into_iter().find(|key| !pool.resource.body[*key].is_null()).unwrap_or_default();
     let place = pool.resource.origin_of(&FieldPath::keys([size]));
-    let help = format!("use {} nodes, a larger machine type, or fewer Pods", needed.nodes);
+    let help = format!("use {needed} nodes, a larger machine type, or fewer Pods");
     Some(finding.at_value(place, format!("ends at {ends}")).help(format!("{help}{more}")))
 }
 
@@ -198,8 +214,9 @@ fn impossible(
 ) -> Option<Diagnostic> {
     let told = Told::of(pod, known);
     let left = |refusals: &[Refusal]| refusals.iter().filter(|refusal| !told.has(refusal)).cloned().collect();
-    let refused: Vec<(&PoolNodes<'_>, Vec<Refusal>)> =
+    let mut refused: Vec<(&PoolNodes<'_>, Vec<Refusal>)> =
         refused.iter().map(|(pool, refusals)| (*pool, left(refusals))).collect();
+    refused.sort_by_key(|(_, refusals)| distance(refusals));
     if refused.iter().any(|(_, refusals)| refusals.is_empty()) {
         return None;
     }
@@ -212,9 +229,11 @@ fn impossible(
     let gpu_taint =
         |refusal: &Refusal| matches!(&refusal.reason, Reason::Taint { taint } if taint.key == GPU);
     let is_tainted = refused.iter().any(|(_, refusals)| refusals.iter().all(gpu_taint));
+    let is_unlabeled = refused.iter().any(|(_, refusals)| pools.lacks_only_labels(refusals));
     let runs_once = matches!(pod.resource.recreation, Recreation::Once { .. });
-    let finding =
-        if is_of_section(pod) && !is_tainted && !runs_once { Diagnostic::error } else { Diagnostic::warning };
+    let is_certain = is_of_section(pod) && !is_tainted && !is_unlabeled && !runs_once;
+    let finding = if is_certain { Diagnostic::error } else { Diagnostic::warning };
+    refused.truncate(MAX_POOLS);
     let mut finding = finding(Code::NoNodeForPod, what);
     let mut asked = BTreeSet::new();
     for refusal in refused.iter().flat_map(|(_, refusals)| refusals) {
@@ -223,7 +242,7 @@ fn impossible(
             finding = finding.at_value(place, request(refusal));
         }
     }
-    for (pool, refusals) in refused.iter().take(MAX_POOLS) {
+    for (pool, refusals) in &refused {
         finding = pool_labels(finding, pool, refusals);
     }
     Some(finding.help(cure(pod, &refused, pools)))
@@ -382,15 +401,9 @@ fn place_of_label(pool: &PoolNodes<'_>, key: &str) -> FieldPath {
     }
 }
 
-/// Returns the smallest change after which a node takes the pod. It is a change of the pool with the fewest refusals, which must
-/// have GPUs if the pod requests some.
+/// Returns the smallest change after which a node takes the pod. It is a change of the first pool, which is the nearest one.
 fn cure(pod: &PodTemplate<'_>, refused: &[(&PoolNodes<'_>, Vec<Refusal>)], pools: &Pools<'_>) -> String {
-    let lacks_gpus = |refusal: &Refusal| {
-        matches!(&refusal.reason, Reason::Short { resource: Amount::Extended(_), allocatable: 0, .. })
-    };
-    let distance =
-        |(_, refusals): &&(&PoolNodes<'_>, Vec<Refusal>)| (refusals.iter().any(lacks_gpus), refusals.len());
-    let Some((pool, refusals)) = refused.iter().min_by_key(distance) else {
+    let Some((pool, refusals)) = refused.first() else {
         return String::new();
     };
     let (mut cures, mut shorts) = (Vec::new(), Vec::new());
