@@ -167,6 +167,9 @@ pub struct PlanExtra {
     /// Seconds that the longest way through the plan usually takes, as far as it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usual_seconds: Option<DurationEstimate>,
+    /// Images that are pulled and whose size is not known: `usual_seconds` is without their pulls.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unknown_pulls: Vec<String>,
     /// Names of everything without a price, which is not in `hourly`: machine types, disks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unpriced: Vec<String>,
@@ -259,6 +262,7 @@ fn extra(plan: &Plan) -> PlanExtra {
         hourly: cost::most(plan),
         hourly_minimum: cost::idle(plan),
         usual_seconds: plan.critical_path().map(|path| path.estimate),
+        unknown_pulls: plan.unknown_pulls.clone(),
         unpriced: cost::unknown(plan),
         cost: cost::plan_cost(plan),
         approvals_needed: plan.missing_approvals(&[]).iter().map(approval_text).collect(),

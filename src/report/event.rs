@@ -93,6 +93,9 @@ pub enum Body {
         /// Seconds that the longest way through the plan usually takes, as far as it is known.
         #[serde(skip_serializing_if = "Option::is_none")]
         usual_seconds: Option<DurationEstimate>,
+        /// Images that are pulled and whose size is not known: `usual_seconds` is without their pulls.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        unknown_pulls: Vec<String>,
         /// Names of everything without a price, which is not in `hourly`: machine types, disks.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         unpriced: Vec<String>,

@@ -10,7 +10,8 @@ use crate::Outcome;
 use crate::change_run::ChangeRun;
 use crate::failure::{brief, failed};
 use kinds::dask::why::part_of;
-use kinds::gke::node_pool::allocatable_gpus;
+use kinds::gke::node_pool::{NEW_GPU_NODE, allocatable_gpus};
+use kinds::image_pull::{self, ImagePull, ImageSource};
 use kinds::kubernetes::object::is_ready;
 use kinds::kubernetes::pod_state::PodState;
 use kinds::kubernetes::why::{self, Cause, Outlook, PodContext, Pool};
@@ -45,6 +46,8 @@ struct PodCause {
     cause: Cause,
     /// The pool that the pod selects.
     pool: Option<String>,
+    /// The usual time until it runs.
+    usual: String,
 }
 
 impl ChangeRun<'_> {
@@ -87,7 +90,7 @@ impl ChangeRun<'_> {
             }
             known.blocked = None;
         }
-        Ok(Readiness::Progressing(Progress { blocked_by: Some(line(&found.cause)), ..progress }))
+        Ok(Readiness::Progressing(Progress { blocked_by: Some(line(found)), ..progress }))
     }
 
     /// Returns true if no node has come for too long.
@@ -112,8 +115,16 @@ impl ChangeRun<'_> {
         }
         let mut coming = None;
         for pod in &self.pods.unscheduled {
-            let Some(cause) = self.cause_of(pod).await else { continue };
-            let found = PodCause { cause, pool: selected_pool(&pod["spec"]).map(str::to_owned) };
+            let pool = match selected_pool(&pod["spec"]) {
+                Some(name) => match self.pool(name).await {
+                    Some(pool) => Some(pool),
+                    None => continue,
+                },
+                None => None,
+            };
+            let usual = usual_time(&pod["spec"], pool.as_ref().map(|pool| &pool.live));
+            let Some(cause) = self.cause_of(pod, pool).await else { continue };
+            let found = PodCause { cause, pool: selected_pool(&pod["spec"]).map(str::to_owned), usual };
             match found.cause.outlook {
                 Outlook::NoMachines | Outlook::NoNode | Outlook::NoFit | Outlook::PoolIsFull => {
                     return Some(found);
@@ -125,13 +136,9 @@ impl ChangeRun<'_> {
         coming
     }
 
-    /// Returns the cause for a pod. `None` for one that selects a pool which is not of the stack, or whose nodes are requested: requests
-    /// bring their nodes, and machines of flex-start may take days.
-    async fn cause_of(&self, pod: &Value) -> Option<Cause> {
-        let pool = match selected_pool(&pod["spec"]) {
-            Some(name) => Some(self.pool(name).await?),
-            None => None,
-        };
+    /// Returns the cause for a pod and the pool that it selects. `None` if nodes of the pool are requested: requests bring their nodes,
+    /// and machines of flex-start may take days.
+    async fn cause_of(&self, pod: &Value, pool: Option<Pool>) -> Option<Cause> {
         let is_requested = |pool: &Pool| {
             pool.live["queuedProvisioning"]["enabled"] == true || pool.live["config"]["flexStart"] == true
         };
@@ -226,10 +233,10 @@ impl ChangeRun<'_> {
     }
 }
 
-/// `waiting for a node: the autoscaler is adding one to node_pool.workers (usually 2–10 min with GPUs)`.
-fn line(cause: &Cause) -> String {
+/// `waiting for a node: the autoscaler is adding one to node_pool.workers (usually 2–10 min with GPUs, then 2–12 min for its image)`.
+fn line(PodCause { cause, usual, .. }: &PodCause) -> String {
     match cause.outlook {
-        Outlook::NodeIsComing => format!("{} ({USUAL})", cause.what),
+        Outlook::NodeIsComing => format!("{} ({usual})", cause.what),
         Outlook::RoomIsComing
         | Outlook::NoMachines
         | Outlook::NoNode
@@ -239,8 +246,18 @@ fn line(cause: &Cause) -> String {
     }
 }
 
-/// The usual time of a new node. Source: the guides' runs; the driver's installation is most of it.
-const USUAL: &str = "usually 2–10 min with GPUs";
+/// Returns the usual time of a new node, and that of the pulls of a pod's images.
+fn usual_time(spec: &Value, pool: Option<&Value>) -> String {
+    let source = pool.map(|pool| ImageSource::of_pool(pool, false)).unwrap_or_default();
+    let images = image_pull::images(spec).map(|(_, image)| image).filter(|image| source.pulls(image));
+    let pull = ImagePull::of(images);
+    let node = format!("usually {NEW_GPU_NODE} with GPUs");
+    match (pull.known.most, pull.unknown.is_empty()) {
+        (0, true) => node,
+        (_, true) => format!("{node}, then {} for its image", pull.known),
+        (_, false) => format!("{node}, without the pull of its image"),
+    }
+}
 
 /// Returns the failure of a wait for a node that does not come.
 fn no_node(wait: &Await, cause: &Cause, after: Duration) -> Outcome {
@@ -253,4 +270,26 @@ fn no_node(wait: &Await, cause: &Cause, after: Duration) -> Outcome {
         cures => format!("{}; apply again afterwards", cures.join("; ").replace(", then apply", "")),
     };
     failed(Code::NoNode, what, Some(&help))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_pull_of_the_image_comes_after_the_node() {
+        let usual = |image: &str, config: Value| {
+            let spec = json!({ "containers": [{ "image": image }] });
+            usual_time(&spec, Some(&json!({ "config": config })))
+        };
+        let rapids = "nvcr.io/nvidia/rapidsai/base:26.04-cuda12-py3.13";
+        let disks = json!({ "secondaryBootDisks": [{ "diskImage": "projects/p/global/images/i" }] });
+        assert_eq!(usual(rapids, json!({})), "usually 2–10 min with GPUs, then 2–12 min for its image");
+        assert_eq!(usual("mine:1", json!({})), "usually 2–10 min with GPUs, without the pull of its image");
+        assert_eq!(usual(rapids, disks), "usually 2–10 min with GPUs");
+        let streams = json!({ "gcfsConfig": { "enabled": true } });
+        assert_eq!(usual("us-docker.pkg.dev/p/r/mine:1", streams), "usually 2–10 min with GPUs");
+    }
 }

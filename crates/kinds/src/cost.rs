@@ -52,6 +52,9 @@ pub struct Node {
     pub disk_gib: u32,
     /// Local SSDs that the pool asks for.
     pub ssds: u32,
+    /// The names of its secondary boot disks. They are of the type of the boot disk and as large as their image, which only Google knows.
+    /// Source: GKE, "Use secondary boot disks to preload data or container images", "How secondary boot disks work".
+    pub secondary_disks: Vec<String>,
 }
 
 /// Series whose local SSDs are attached and billed one by one. With other machines they come with the type, and are in its price: those
@@ -69,6 +72,12 @@ impl Node {
         Self { capacity: PriceModel::OnDemand, ..self }
     }
 
+    /// Returns the same node without its secondary boot disks, whose price nobody knows, to compare it with others.
+    #[must_use]
+    pub fn without_secondary_disks(self) -> Self {
+        Self { secondary_disks: Vec::new(), ..self }
+    }
+
     /// Returns true for Spot machines.
     pub fn is_spot(&self) -> bool {
         self.capacity == PriceModel::Spot
@@ -83,6 +92,9 @@ impl Node {
         if self.ssds > 0 && attaches {
             let ssds = prices.disk("local-ssd", self.ssds * SSD_GIB, region);
             sum.add(ssds, || "local SSDs".to_owned());
+        }
+        for disk in &self.secondary_disks {
+            sum.add(None, || format!("secondary boot disk {disk}"));
         }
         sum
     }

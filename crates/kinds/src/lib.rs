@@ -22,6 +22,7 @@ pub mod driver_path;
 pub mod env;
 pub mod gke;
 pub mod hosts;
+pub mod image_pull;
 pub mod json;
 pub mod kind;
 pub mod kubernetes;

@@ -8,6 +8,7 @@
 //!   rules.
 //! - `secrets`: values that no output may show, and texts without them.
 //! - `shell`: text to paste: command lines of quoted words, strings of Python.
+//! - `images`: facts about container images.
 //! - `versions`: versions of Dask's processes and clients that work together.
 //! - `catalog`: machines, GPUs and zones: data and look-up, no decisions.
 //! - `prices`: list prices by region, and sums of prices.
@@ -17,6 +18,7 @@
 
 pub mod address;
 pub mod catalog;
+pub mod images;
 pub mod prices;
 pub mod quantity;
 pub mod schema;

@@ -307,17 +307,25 @@ impl DurationEstimate {
     }
 }
 
-/// `3–9 min`, `45 s`.
+/// `3–9 min`, `45 s`, `18 s–2 min`.
 impl fmt::Display for DurationEstimate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (unit, [least, most]) = match self.most {
-            ..90 => ("s", [self.least, self.most]),
-            _ => ("min", [self.least, self.most].map(|seconds| (seconds + 30) / 60)),
-        };
-        match least == most {
-            true => write!(f, "{most} {unit}"),
-            false => write!(f, "{least}–{most} {unit}"),
+        let minutes = |seconds: u32| (seconds + 30) / 60;
+        match (self.least, self.most) {
+            (least, most @ ..90) if least == most => write!(f, "{most} s"),
+            (least, most @ ..90) => write!(f, "{least}–{most} s"),
+            (least @ 1..30, most) => write!(f, "{least} s–{} min", minutes(most)),
+            (least, most) if minutes(least) == minutes(most) => write!(f, "{} min", minutes(most)),
+            (least, most) => write!(f, "{}–{} min", minutes(least), minutes(most)),
         }
+    }
+}
+
+impl std::ops::Add for DurationEstimate {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { least: self.least.saturating_add(other.least), most: self.most.saturating_add(other.most) }
     }
 }
 

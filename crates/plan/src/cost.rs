@@ -301,7 +301,8 @@ impl<'b> Billing<'b> {
             let (least, most) = node_bounds(&option.body).unwrap_or_default();
             let node = billed_node(&option.body);
             let each = node.price(self.prices, self.region);
-            let each = match node.is_spot() && !each.is_known() {
+            let is_unknown = node.machine_price(self.prices, self.region).is_none();
+            let each = match node.is_spot() && is_unknown {
                 true => node.on_demand().price(self.prices, self.region),
                 false => each,
             };

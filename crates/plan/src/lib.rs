@@ -29,6 +29,7 @@ pub mod observe;
 pub mod order;
 mod planner;
 pub mod propose;
+mod pulls;
 mod reason;
 pub mod review;
 pub mod scale;
@@ -97,7 +98,7 @@ pub struct Change {
     /// The live state of a deleted or released resource, without secrets.
     #[serde(default, skip_serializing_if = "JsonText::is_null")]
     pub before: JsonText,
-    /// The expected duration of a create or replace: from the record, else a typical one.
+    /// The expected duration: of a create or replace from the record, else a typical one with the pulls of images.
     #[serde(rename = "usual", default, skip_serializing_if = "Option::is_none")]
     pub estimate: Option<DurationEstimate>,
 }
@@ -300,6 +301,9 @@ pub struct Plan {
     pub notes: Vec<Note>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bill: Option<Bill>,
+    /// Images that nodes pull for the plan and whose size is not known, so that no estimate has the time of their pulls.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unknown_pulls: Vec<String>,
     /// Limits of what the stack may cost.
     #[serde(default, skip_serializing_if = "Budget::is_none")]
     pub budget: Budget,

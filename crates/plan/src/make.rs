@@ -8,7 +8,8 @@ use serde_json::Value;
 use crate::observe::inputs::{FileBaseline, Inputs};
 use crate::planner::Planner;
 use crate::{
-    Action, Barrier, Change, ExternalRead, Mode, Plan, cost, order::graph, propose::fallback, review, stop,
+    Action, Barrier, Change, ExternalRead, Mode, Plan, cost, order::graph, propose::fallback, pulls, review,
+    stop,
 };
 use kinds::pod_defaults;
 use model::address::Address;
@@ -90,15 +91,17 @@ pub fn plan(mut inputs: Inputs) -> Result<Plan, Vec<Diagnostic>> {
     propose(&mut planner);
     let barriers = order(&mut planner);
     let partial = planner.partial();
-    let Planner { changes, mut problems, mut notes, .. } = planner;
+    let Planner { mut changes, mut problems, mut notes, .. } = planner;
     notes.dedup();
     if !problems.is_empty() {
         model::diag::sort(&mut problems, inputs.sources);
         return Err(problems);
     }
     let bill = cost::bill(&inputs, &changes);
+    let unknown_pulls = pulls::add_times(&mut changes, &barriers, &inputs);
     let mut plan = inputs.into_plan(changes, reads, notes, partial);
     plan.bill = bill;
+    plan.unknown_pulls = unknown_pulls;
     plan.barriers = barriers;
     let reviewed = review::review(&plan);
     plan.notes.extend(reviewed);

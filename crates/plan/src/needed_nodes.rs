@@ -161,7 +161,8 @@ impl PoolEstimates {
             let settings = settings(&resource.body, has_gpu_taint);
             let (zones, _) = zones(&resource.body, gke, true);
             let node = template(&settings, zones.first()?, features).ok()?;
-            let price = billed_node(&resource.body).price(inputs.prices, region);
+            let node_alone = billed_node(&resource.body).without_secondary_disks();
+            let price = node_alone.price(inputs.prices, region);
             let price = if price.is_known() { price.usd } else { f64::MAX };
             let (least, most) = node_bounds(&resource.body)?;
             Some(PoolEstimate { name: resource.identity.pool()?.to_owned(), node, price, least, most })

@@ -119,7 +119,14 @@ fn time(plan: &Plan) -> Option<String> {
         }
     };
     let on = if plan.target.simulated { " on GKE" } else { "" };
-    Some(format!("Time: usually {usual}{on} ({each})"))
+    let without = match plan.unknown_pulls.as_slice() {
+        [] => String::new(),
+        [image] => format!(", without the pull of {image}, whose size is not known"),
+        [image, rest @ ..] => {
+            format!(", without the pulls of {image} and {} more, whose sizes are not known", rest.len())
+        }
+    };
+    Some(format!("Time: usually {usual}{on} ({each}){without}"))
 }
 
 /// `partial: only gpu_driver and what it needs; 3 sections are left out: …`

@@ -18,6 +18,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("diag", &["address", "secrets", "source"]),
     ("record", &["address", "resource"]),
     ("resource", &["address", "record", "secrets"]),
+    ("images", &["resource"]),
 ];
 
 /// Rooms inside `kinds` and the others that they may use. All may use the files that lie beside them; those use no room, and

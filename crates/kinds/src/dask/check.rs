@@ -36,8 +36,9 @@ use model::resource::{
     Recreation, Resource, Step, Until,
 };
 
-/// Seconds for the pod to run to completion, including the download of its image; with a `time_limit`, for it to get a node.
-const DEADLINE: u32 = 900;
+/// Seconds for the pod to run to completion, including those for a node with GPUs and the pull of its image, which usually take up to 22
+/// minutes together; with a `time_limit`, for it to get a node.
+const DEADLINE: u32 = 1800;
 
 /// The image of the CUDA check. Source: the RAPIDS guide.
 const VECTORADD: &str = "nvidia/samples:vectoradd-cuda11.6.0-ubuntu18.04";

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::cluster::autopilot;
 use super::node_pool::{default_disk, inline_pool};
+use crate::image_pull;
 use crate::json::number;
 use crate::kubernetes::kueue::gang::QUEUE;
 use crate::kubernetes::manifest::pod_specs;
@@ -77,7 +78,30 @@ pub struct PodTemplate<'r> {
     pub requirements: PodRequirements,
 }
 
-impl PodTemplate<'_> {
+impl<'r> PodTemplate<'r> {
+    /// Returns true for Pods of Dask, of programs and of notebooks, and for others with GPUs. The rest are parts of the platform, such
+    /// as operators, with small images.
+    pub fn is_work(&self) -> bool {
+        let has_gpus = || self.requirements.requests.iter().any(|request| request.resource.name() == GPU);
+        match self.resource.kind {
+            KindId::DaskCluster
+            | KindId::DaskGroup
+            | KindId::DaskJob
+            | KindId::Job
+            | KindId::Notebook
+            | KindId::Check => true,
+            _ => !self.on_each_node && has_gpus(),
+        }
+    }
+
+    /// Returns the images of the containers with their paths in the body.
+    pub fn images(&self) -> impl Iterator<Item = (FieldPath, &'r str)> {
+        let spec = self.path.key("spec");
+        let images = spec.find(&self.resource.body).map(image_pull::images);
+        let in_body = move |path: FieldPath| spec.segments().iter().chain(path.segments()).cloned().collect();
+        images.into_iter().flatten().map(move |(path, image)| (in_body(path), image))
+    }
+
     /// Converts a path in the pod to the path in the body.
     pub fn path_in_body(&self, in_pod: &FieldPath) -> FieldPath {
         self.path.segments().iter().chain(in_pod.segments()).cloned().collect()
@@ -381,6 +405,20 @@ impl<'r> Pools<'r> {
             }
             PodPlacement::Possible | PodPlacement::Near(..) => None,
         }
+    }
+
+    /// Returns the pools of which a new node takes a pod, or takes it if the node has as much free as estimated.
+    pub fn takers(&self, pod: &PodRequirements) -> Vec<&PoolNodes<'r>> {
+        if names_compute_class(pod) {
+            return Vec::new();
+        }
+        let name = pod.node_selector.get(POOL_LABEL);
+        let question = self.cluster.ask(pod);
+        let takes = |pool: &&PoolNodes<'_>| {
+            name.is_none_or(|name| *name == pool.settings.name)
+                && self.nodes(pool).any(|node| question.verdict(node).is_possible())
+        };
+        self.pools.iter().filter(takes).collect()
     }
 
     /// Asks which new nodes take a pod that may start in one of several forms.

@@ -981,9 +981,10 @@ codes! {
      could be read. No change of size is planned. Grant read access to Compute Engine instance groups."
 
     CheckAmongWorkers "DI0353" "a check needs a GPU that workers use"
-    "The check runs on a pool where the workers of a Dask cluster keep running, and they may use every GPU. \
-     The check waits for a free GPU until its deadline. Scale the workers down first, or give `cuda-vectoradd` or \
-     `cudf` `as = \"client\"` in place of `pool`: each worker then computes on the GPU that it has."
+    "The check runs on a pool where the workers of a Dask cluster keep running, and the pool at its maximum has no room for the check beside \
+     all of them, or their number is not known from the file. \
+     The check waits for a free GPU until its deadline. Allow the pool one more node, scale the workers down first, or give \
+     `cuda-vectoradd` or `cudf` `as = \"client\"` in place of `pool`: each worker then computes on the GPU that it has."
 
     PoolInTrouble "DI0354" "a node pool has too few nodes"
     "GKE could not create all nodes of the pool, usually for lack of GPUs in the zone or of quota, and keeps \
@@ -1162,6 +1163,14 @@ codes! {
      where the network failed and older prices are kept: the cost is then counted with those of the day that the message names. A \
      sandbox has no prices, and `--offline` reads none."
     => "gcloud services enable cloudbilling.googleapis.com\ndask-infra plan --prices live"
+
+    StreamedImages "DI0392" "image streaming without an image that GKE streams"
+    "With `image_streaming`, a container starts while its image is still being pulled, but GKE streams images of Artifact Registry only. \
+     All Pods of the stack on the pool have images of other registries, such as nvcr.io and docker.io: nodes pull them whole, and \
+     image streaming has no effect. A remote repository of Artifact Registry in the region of the cluster pulls them through: \
+     the message has the command that creates it, and the name of the image behind it. Otherwise remove `image_streaming`. \
+     Nodes need the role `roles/artifactregistry.reader` on the repository, and the project the Container File System API."
+    => "gcloud services enable containerfilesystem.googleapis.com\ngcloud artifacts repositories create nvcr-io --location=us-central1 --repository-format=docker \\\n    --mode=remote-repository --remote-docker-repo=https://nvcr.io"
 
     NodesLast "DI0394" "nodes that go after a time"
     "Nodes that are requested all at once last for 7 days at most, or as long as `max_run_duration` says. Then GKE takes them away, \

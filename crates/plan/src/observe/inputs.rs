@@ -205,6 +205,7 @@ impl<'a> Inputs<'a> {
             reads,
             notes,
             bill: None,
+            unknown_pulls: Vec::new(),
             dry_run: None,
             budget,
             approved,

@@ -67,10 +67,7 @@ fn paths(own: &[Option<DurationEstimate>], before: impl Fn(usize) -> Vec<usize>)
 
 impl Path {
     fn and(self, index: usize, own: DurationEstimate) -> Self {
-        let DurationEstimate { least, most } = self.estimate;
-        let estimate =
-            DurationEstimate { least: least.saturating_add(own.least), most: most.saturating_add(own.most) };
-        Self { estimate, last: Some(index), earlier: self.last }
+        Self { estimate: self.estimate + own, last: Some(index), earlier: self.last }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Notes on a finished plan that a person should read before saying yes. One function for each kind of note.
 
 pub mod dry_run;
+mod free_gpus;
 pub mod preflight;
 pub mod readiness;
 
@@ -9,16 +10,14 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::{Action, Approval, Change, Note, Plan};
-use kinds::dask::check_program;
 use kinds::dask::expiry;
 use kinds::dask::stack_expiry;
 use kinds::gke::cluster::autopilot;
 use kinds::gke::node_pool::{inline_pool, starts_empty};
 use kinds::kubernetes::provisioning;
-use kinds::pod::gpus;
 use kinds::scale::ReplicaOwner;
 use kinds::scope::POOL_LABEL;
-use model::address::{Address, FieldPath};
+use model::address::Address;
 use model::diag::{Code, nearest};
 use model::resource::{Identity, KindId, Resource, by_identity};
 
@@ -29,7 +28,7 @@ const REVIEWS: &[Review] = &[
     gpu_pool_first,
     nodes_of_autopilot,
     nodes_that_expire,
-    check_among_workers,
+    free_gpus::checks_find_one,
     foreign_secrets,
     idle_pools,
     expiry_rights,
@@ -117,58 +116,6 @@ fn note_inline_pool(pool: &Resource, notes: &mut Vec<Note>) {
             "the cluster's first pool has spot machines only: where none are to be had, the cluster is not created; a \
               small pool without `spot` avoids that",
         );
-    }
-}
-
-/// Adds a note on a check that needs a free GPU on nodes where running workers hold all GPUs.
-fn check_among_workers(plan: &Plan, notes: &mut Vec<Note>) {
-    let desired = by_identity(&plan.desired);
-    let selector_at = |change: &Change, at: &str| {
-        let desired = desired.get(&change.identity);
-        desired.and_then(|resource| resource.body.pointer(at)).filter(|selector| !selector.is_null()).cloned()
-    };
-    for check in plan.changes.iter().filter(|change| change.action == Action::Run) {
-        let Some(pod) = desired.get(&check.identity).map(|resource| &resource.body) else { continue };
-        if gpus(&pod["spec"]) == 0 {
-            continue;
-        }
-        let check_selector = selector_at(check, "/spec/nodeSelector");
-        // No worker runs on nodes that this plan makes.
-        let is_new = |change: &Change| {
-            let made = matches!(change.action, Action::Create | Action::Replace);
-            let name = match &change.identity {
-                Identity::NodePool { pool, .. } => pool,
-                Identity::Cluster(_) | Identity::Object(_) | Identity::Check(_) => return false,
-            };
-            made && check_selector.as_ref().is_some_and(|selector| selector[POOL_LABEL] == name.as_str())
-        };
-        if plan.changes.iter().any(is_new) {
-            continue;
-        }
-        let stays = |change: &&Change| {
-            let there = matches!(change.action, Action::Keep | Action::Update | Action::Replace);
-            // Workers that come here with this plan are not here yet. Those of a pool that is replaced come back before the
-            // check runs.
-            let selector = FieldPath::keys(["spec", "worker", "spec", "nodeSelector"]);
-            let moves = change.fields.iter().any(|field| selector.contains(&field.path));
-            let worker_selector = selector_at(change, "/spec/worker/spec/nodeSelector");
-            there && !moves && check_selector.is_some() && worker_selector == check_selector
-        };
-        if let Some(cluster) = plan.changes.iter().find(stays) {
-            let instead = match check_program::passed(pod) {
-                Some(_) => ", or set `as = \"client\"` in place of `pool`",
-                None => "",
-            };
-            notes.push(Note::new(
-                Code::CheckAmongWorkers,
-                &check.address,
-                format!(
-                    "the check waits for a free GPU on a pool where the workers of {} run: if they use all \
-                     GPUs, scale them down first{instead}",
-                    cluster.address
-                ),
-            ));
-        }
     }
 }
 

@@ -29,6 +29,7 @@ mod gke;
 mod gpu_images;
 mod gpu_memory;
 mod hosts;
+mod image_streaming;
 mod image_tag;
 mod jobs;
 mod kueue;
@@ -199,6 +200,7 @@ const RULES: &[Rule] = &[
     expiry::idle_timeouts_are_times,
     // After those that say more of GPUs and labels.
     placement::pods_fit_their_nodes,
+    image_streaming::images_can_be_streamed,
     expiry::stack_expiry_is_valid,
     secrets::secrets_are_named,
     secrets::references_are_names,

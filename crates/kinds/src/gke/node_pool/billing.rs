@@ -21,7 +21,15 @@ pub fn billed_node(pool: &Value) -> Node {
         disk: if disk.is_empty() { default_disk(machine) } else { disk }.to_owned(),
         disk_gib: count(&config["diskSizeGb"]).or_else(|| count(&boot["sizeGb"])).unwrap_or(DISK_SIZE_GB),
         ssds: ssds(config),
+        secondary_disks: secondary_disks(pool),
     }
+}
+
+/// `rapids-26-04 of node pool gpu`: the image of each secondary boot disk.
+fn secondary_disks(pool: &Value) -> Vec<String> {
+    let disks = pool["config"]["secondaryBootDisks"].as_array().into_iter().flatten();
+    let images = disks.map(|disk| text(&disk["diskImage"]).rsplit('/').next().unwrap_or_default());
+    images.map(|image| format!("{image} of node pool {}", text(&pool["name"]))).collect()
 }
 
 /// Returns the least and the most nodes of the body of a pool, in all zones together. `None` if it does not say.
@@ -129,6 +137,20 @@ mod tests {
         assert!(price(&json!({ "machineType": "quantum" }), "us-central1").times(0).is_zero());
         let nowhere = price(&json!({ "machineType": "e2-standard-4" }), "moon-east1");
         assert_eq!((nowhere.usd, nowhere.unknown.len()), (0.0, 2));
+    }
+
+    #[test]
+    fn secondary_boot_disks_are_named_and_have_no_price() {
+        let disks = json!([{ "diskImage": "projects/p/global/images/rapids" }, { "diskImage": "model" }]);
+        let config = json!({ "machineType": "e2-standard-4", "secondaryBootDisks": disks });
+        let node = billed_node(&json!({ "name": "gpu", "config": config }));
+        let price = |node: &Node| node.price(Prices::list(), "us-central1");
+        let (with, without) = (price(&node), price(&node.clone().without_secondary_disks()));
+        assert_eq!(with.usd, without.usd);
+        assert!(without.is_known());
+        let names =
+            ["secondary boot disk model of node pool gpu", "secondary boot disk rapids of node pool gpu"];
+        assert_eq!(with.unknown.into_iter().collect::<Vec<_>>(), names);
     }
 
     #[test]

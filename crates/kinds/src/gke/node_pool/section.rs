@@ -151,7 +151,7 @@ pub struct NodePool {
     /// The Cloud KMS key that encrypts boot disks: `projects/P/locations/L/keyRings/R/cryptoKeys/K`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_disk_key: Option<String>,
-    /// Containers start before their image has come whole; images are from Artifact Registry.
+    /// Containers start while their image is still being pulled. GKE streams images of Artifact Registry only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_streaming: Option<bool>,
     /// Which metadata server Pods see: `"gke"` or `"gce"`. Default: `gke` with the cluster's `workload_identity`.
