@@ -147,6 +147,9 @@ enum Command {
     /// Show live resources and why pods are pending
     #[command(after_help = commands::status::EXAMPLES)]
     Status(commands::status::Args),
+    /// Show what the stack costs, and what it has cost since it was created
+    #[command(after_help = commands::cost::EXAMPLES)]
+    Cost(commands::cost::Args),
     /// Explain why something is pending, not ready or would be replaced, and how to fix it
     #[command(after_help = commands::why::EXAMPLES)]
     Why(commands::why::Args),
@@ -197,8 +200,7 @@ enum Command {
 }
 
 const START: &str = "Start here, without a cloud:\n  \
-    dask-infra init --from rapids-gke-lean\n  \
-    dask-infra --sandbox apply    shows the plan and asks";
+    dask-infra init --from rapids-gke-lean && dask-infra --sandbox apply";
 
 fn after_help() -> String {
     format!(
@@ -286,6 +288,7 @@ fn dispatch(Cli { global, command }: Cli, matches: &ArgMatches) -> Exit {
         Command::Stop(args) => commands::stop::stop(&settings, &args),
         Command::Start(args) => commands::stop::start(&settings, &args),
         Command::Status(args) => commands::status::status(&settings, &args),
+        Command::Cost(args) => commands::cost::cost(&settings, &args),
         Command::Why(args) => commands::why::why(&settings, &args),
         Command::Connect(args) => commands::connect::connect(&settings, &args),
         Command::Logs(args) => commands::logs::logs(&settings, &args),

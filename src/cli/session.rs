@@ -18,13 +18,14 @@ use live::{ApiError, read::read};
 use model::address::{Address, FieldPath};
 use model::diag::{Code, Diagnostic, Severity};
 use model::prices::Prices;
+use model::record::Record;
 use model::resource::{Owner, Resource, Target, World};
 use model::secrets::Secrets;
 use model::secrets::env_values::{ENV_PREFIX, EnvValues};
 use model::source::Sources;
 use plan::review::readiness;
 use plan::scale::ScaleRequest;
-use plan::{Approval, Budget, DriftReport, Inputs, Mode, Plan, Selection, StopRequest};
+use plan::{Approval, Bill, Budget, DriftReport, Inputs, Mode, Plan, Selection, StopRequest};
 use sandbox::{Sandbox, SandboxError};
 use stack::charts::Render;
 use stack::disk::{Fence, Trust};
@@ -288,6 +289,22 @@ impl Session {
             .with_inputs(&read.world, &request, Baseline::Live, |inputs| plan::scale::scale(inputs, scale));
         let plan = plan.map_err(|failure| self.read_failure(failure, read.error.as_ref()))?;
         Ok(plan)
+    }
+
+    /// Returns the cost of the stack, of what is live and of what the stack file plans, with the record of the stack.
+    ///
+    /// # Errors
+    /// The live state cannot be read, or the stack cannot be planned; the diagnostics say why.
+    pub async fn bill(
+        &self,
+        link: &Link,
+        parallelism: usize,
+    ) -> Result<(Option<Bill>, Option<Record>), Failure> {
+        self.read_prices(link).await?;
+        let read = self.read(link, parallelism).await;
+        let plan = self.plan_with(&read.world, &PlanRequest::new(Mode::Apply), Baseline::Live);
+        let plan = plan.map_err(|failure| self.read_failure(failure, read.error.as_ref()))?;
+        Ok((plan.bill().cloned(), read.world.record))
     }
 
     /// Returns the changes made outside this stack since the last apply.

@@ -138,7 +138,7 @@ pub struct HourlySum {
 }
 
 impl HourlySum {
-    fn of(sum: &Sum) -> Self {
+    pub(super) fn of(sum: &Sum) -> Self {
         Self { usd_per_hour: dollars(sum.usd), unknown: sum.unknown.clone() }
     }
 }

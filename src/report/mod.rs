@@ -20,6 +20,7 @@ pub mod human;
 pub mod json;
 pub mod logs;
 mod screen;
+pub mod stack_cost;
 pub mod status;
 pub mod still_running;
 pub mod why;

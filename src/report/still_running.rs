@@ -3,8 +3,7 @@
 use apply::{Outcome, Summary};
 use model::address::Address;
 use model::prices::Sum;
-use model::resource::Identity;
-use plan::{Action, Change, Plan, Reason, SectionCost};
+use plan::{Action, Change, Plan, SectionCost};
 
 /// Clusters and node pools that are there after an apply, or may be.
 #[derive(Debug, PartialEq)]
@@ -37,21 +36,12 @@ impl<'p> StillRunning<'p> {
 /// A change of a section's cluster or pool, and how it ended.
 type Ended<'s> = (&'s Change, Option<&'s Outcome>);
 
-/// Returns the changes of a section's cluster or pool with their outcomes; none if the plan changes neither. A pool that gets another
-/// name has two. The request for a cluster has its first pool.
+/// Returns the changes of a section's cluster or pool with their outcomes; none if the plan changes neither.
 fn outcomes_of<'s>(address: &Address, plan: &'s Plan, summary: &'s Summary) -> Vec<Ended<'s>> {
-    let is_cluster = |change: &Change| matches!(change.identity, Identity::Cluster(_));
-    let is_billed =
-        |change: &Change| is_cluster(change) || matches!(change.identity, Identity::NodePool { .. });
-    let cluster = plan.changes.iter().position(is_cluster);
-    let outcome = |at: usize, change: &Change| {
-        let with_cluster = change.reasons.contains(&Reason::CreatedWithCluster);
-        let at = if with_cluster { cluster? } else { at };
-        summary.outcomes.iter().find(|(place, ..)| *place == at).map(|(_, outcome, _)| outcome)
-    };
-    let all = plan.changes.iter().enumerate();
-    let own = all.filter(|(_, change)| change.address == *address && is_billed(change));
-    own.map(|(at, change)| (change, outcome(at, change))).collect()
+    let outcome =
+        |at: usize| summary.outcomes.iter().find(|(place, ..)| *place == at).map(|(_, outcome, _)| outcome);
+    let changes = plan.billed_changes(address).into_iter();
+    changes.map(|(at, change)| (change, outcome(at))).collect()
 }
 
 /// A section of which something is there after an apply, or may be.

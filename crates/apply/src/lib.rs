@@ -30,6 +30,7 @@ mod acquire;
 mod call;
 mod change_run;
 mod control_plane_down;
+mod cost_meter;
 pub mod failure;
 mod fallback;
 mod gke_errors;

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, OnceCell};
 
 use crate::Outcome;
+use crate::cost_meter::CostMeter;
 use crate::failure::failed;
 use crate::lock::{IfMissing, Lock, LockError, RecordWriteError};
 use crate::record_error::RecordError;
@@ -24,7 +25,7 @@ use model::address::Address;
 use model::diag::Code;
 use model::record::{CapacityUsed, Completions, Entry, NAMESPACE, Record, Tried};
 use model::resource::{Api, Host, Identity, KindId, Method, ObjectId, Recreation, Resource, by_identity};
-use plan::{Action, Change, Plan, invalidates_check};
+use plan::{Action, Change, Plan, Progress, invalidates_check};
 
 /// How the changes of an apply ended, by their index in the plan, and how long each took.
 pub type Outcomes = BTreeMap<usize, (Outcome, Duration)>;
@@ -32,18 +33,8 @@ pub type Outcomes = BTreeMap<usize, (Outcome, Duration)>;
 /// The shortest creation time that is worth a note.
 const SHORTEST_NOTED: Duration = Duration::from_secs(10);
 
-/// The progress of a change, as far as the record needs it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// Unknown or half done: the resources that it creates and the ones that it deletes may exist.
-    Open,
-    Done,
-    /// Not started.
-    Untouched,
-}
-
-impl Progress {
-    pub fn from_outcome(outcome: &Outcome) -> Self {
+impl From<&Outcome> for Progress {
+    fn from(outcome: &Outcome) -> Self {
         match outcome {
             Outcome::Done => Self::Done,
             Outcome::Skipped { .. } | Outcome::Waits { .. } | Outcome::NotStarted => Self::Untouched,
@@ -60,6 +51,8 @@ pub struct RecordWriter<'a> {
     plan: &'a Plan,
     api: &'a dyn LiveApi,
     now: fn() -> jiff::Timestamp,
+    /// The cost of the stack, which each write of the record counts up to its time.
+    cost: CostMeter<'a>,
     intent: OnceCell<Result<Option<Record>, IntentError>>,
     /// Completions of this apply: checks that passed and run-once resources that were created.
     passed: Mutex<Completions>,
@@ -102,6 +95,7 @@ impl<'a> RecordWriter<'a> {
             plan,
             api,
             now,
+            cost: CostMeter::new(plan, now),
             intent: OnceCell::new(),
             passed: Mutex::default(),
             creating: Mutex::default(),
@@ -132,6 +126,7 @@ impl<'a> RecordWriter<'a> {
                 return Err(broken(IntentFailure::Stale));
             }
             let mut record = self.record(old.as_ref(), Phase::Intent { completed: &Completions::new() });
+            record.accrued_cost = self.cost.read(old.as_ref(), |_| Progress::Open).await;
             self.add_capacity_used(&mut record, old.as_ref(), None).await;
             self.write(&record, RetryPolicy::Write).await.map_err(|why| match why {
                 RecordWriteError::LockLost(who) => unlocked(LockError::HeldByOther(who)),
@@ -240,6 +235,7 @@ impl<'a> RecordWriter<'a> {
         let Some(Ok(old)) = self.intent.get() else { return Ok(()) };
         let create_once_pending = self.creating.lock().await.clone();
         let mut record = self.record(old.as_ref(), Phase::Intent { completed });
+        record.accrued_cost = self.cost.read(old.as_ref(), |_| Progress::Open).await;
         record.create_once_pending.extend(create_once_pending);
         self.add_capacity_used(&mut record, old.as_ref(), None).await;
         let written = self.write(&record, RetryPolicy::Read).await;
@@ -267,6 +263,7 @@ impl<'a> RecordWriter<'a> {
             None => return Ok(()),
         };
         let mut record = self.record(old.as_ref(), Phase::Outcome { outcomes, completed });
+        record.accrued_cost = self.cost.read(old.as_ref(), |change| progress(outcomes, change)).await;
         record.create_once_pending.extend(self.creating.lock().await.clone());
         self.add_capacity_used(&mut record, old.as_ref(), Some(outcomes)).await;
         if record.inventory.is_empty() && record.completed.is_empty() && record.stopped.is_empty() {
@@ -330,6 +327,7 @@ impl<'a> RecordWriter<'a> {
             create_once_pending,
             capacity_used: Vec::new(),
             hosts: hosts(self.plan, old.filter(|_| !done)),
+            accrued_cost: None,
         }
     }
 
@@ -540,7 +538,7 @@ fn has_cluster(plan: &Plan, outcomes: &Outcomes) -> bool {
 }
 
 fn progress(outcomes: &Outcomes, change: usize) -> Progress {
-    outcomes.get(&change).map_or(Progress::Open, |(outcome, _)| Progress::from_outcome(outcome))
+    outcomes.get(&change).map_or(Progress::Open, |(outcome, _)| Progress::from(outcome))
 }
 
 /// Returns the seconds that resources took to be created, if that is long enough to be recorded.

@@ -12,10 +12,12 @@
 //! - `versions`: versions of Dask's processes and clients that work together.
 //! - `catalog`: machines, GPUs and zones: data and look-up, no decisions.
 //! - `prices`: list prices by region, and sums of prices.
+//! - `accrued_cost`: the cost of a stack since it was created, between two bounds.
 //! - `source`: the texts that a user wrote, and the place of every field in them. No values.
 //! - `diag`: `Diagnostic`, the one table of codes, rendering to text and JSON. Nothing is printed.
 //! - `resource`, `record`: identities, resources, worlds, fields of changes, steps and calls; the record of a stack. No behavior.
 
+pub mod accrued_cost;
 pub mod address;
 pub mod catalog;
 pub mod images;

@@ -11,7 +11,7 @@ use crate::catalog::PriceModel;
 pub mod cloud_billing;
 
 /// Hours of a month, by which monthly prices are divided. Source: cloud.google.com/compute/all-pricing, "a 730-hour month".
-const HOURS_OF_A_MONTH: f64 = 730.0;
+pub const HOURS_OF_A_MONTH: f64 = 730.0;
 
 /// Price lists by region.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,7 +27,8 @@ pub struct Prices {
 }
 
 /// The origin of prices.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Origin {
     /// The list of the program.
     #[default]

@@ -3,9 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::accrued_cost::AccruedCost;
 use crate::address::Address;
 use crate::resource::{ClusterName, Host, Identity, ObjectId, RecordedKind, gvk};
 
@@ -77,6 +79,9 @@ pub struct Record {
     /// to be emptied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<Host>,
+    /// The cost so far; `None` in records of earlier versions, and where Google bills nothing of the stack.
+    #[serde(rename = "cost", default, skip_serializing_if = "Option::is_none")]
+    pub accrued_cost: Option<AccruedCost>,
 }
 
 /// The capacity option that a pool was created with.
@@ -246,6 +251,14 @@ impl Record {
         *stopped = std::mem::take(stopped).into_iter().map(|(thing, stop)| (renamed(thing), stop)).collect();
         *create_once_pending = std::mem::take(create_once_pending).into_iter().map(renamed).collect();
         self
+    }
+
+    /// Returns the cost of the stack up to a time.
+    pub fn accrued_cost_at(&self, now: Timestamp) -> Option<AccruedCost> {
+        let mut cost = self.accrued_cost.clone()?;
+        let expired = self.expired.as_ref().and_then(|expired| expired.stop.since.parse().ok());
+        cost.advance(now, expired);
+        Some(cost)
     }
 
     /// Returns the resources that an apply has found ready since they were last created or changed. All others may be incomplete.

@@ -11,7 +11,7 @@ use crate::observe::inputs::Inputs;
 use crate::{Action, Change, Mode};
 use kinds::cost::Billed;
 use kinds::gke::cluster::autopilot;
-use kinds::gke::node_pool::{billed_node, node_bounds};
+use kinds::gke::node_pool::{billed_node, certain_nodes, node_bounds};
 use kinds::json::is_terminating;
 use kinds::scale::ReplicaOwner;
 use model::address::Address;
@@ -47,6 +47,10 @@ pub struct SectionCost {
     pub idle: Sum,
     /// The cost with autoscaled pools at their maximum.
     pub most: Sum,
+    /// The cost that is certain when idle, where that is less than `idle`: the autoscaler does not always bring a pool to its minimum,
+    /// and the cheapest of several capacity options may be used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certain_idle: Option<Sum>,
     /// The cost of what is there with autoscaled pools at their minimum.
     #[serde(default, skip_serializing_if = "Sum::is_zero")]
     pub live_idle: Sum,
@@ -57,13 +61,23 @@ pub struct SectionCost {
 
 impl AddAssign<&Self> for SectionCost {
     fn add_assign(&mut self, other: &Self) {
-        let Self { before, after, idle, most, live_idle, live_most } = other;
+        let Self { before, after, idle, most, certain_idle: _, live_idle, live_most } = other;
+        if self.certain_idle.is_some() || other.certain_idle.is_some() {
+            self.certain_idle = Some([self.least(), other.least()].into_iter().sum());
+        }
         self.before += before;
         self.after += after;
         self.idle += idle;
         self.most += most;
         self.live_idle += live_idle;
         self.live_most += live_most;
+    }
+}
+
+impl SectionCost {
+    /// Returns the cost that is sure once the apply has ended.
+    pub fn least(&self) -> &Sum {
+        self.certain_idle.as_ref().unwrap_or(&self.idle)
     }
 }
 
@@ -93,6 +107,24 @@ impl Bill {
         self.sum(|section| &section.most)
     }
 
+    /// The cost of what is there with autoscaled pools at their minimum.
+    pub fn live_idle(&self) -> Sum {
+        self.sum(|section| &section.live_idle)
+    }
+
+    /// The cost of what is there with autoscaled pools at their maximum.
+    pub fn live_most(&self) -> Sum {
+        self.sum(|section| &section.live_most)
+    }
+
+    /// The cost of all sections together.
+    pub fn total(&self) -> SectionCost {
+        self.sections.values().fold(SectionCost::default(), |mut total, section| {
+            total += section;
+            total
+        })
+    }
+
     fn sum(&self, part: impl Fn(&SectionCost) -> &Sum) -> Sum {
         self.sections.values().map(part).sum()
     }
@@ -102,8 +134,8 @@ impl Bill {
         // A cent is more than the sums of floats are apart.
         let rises = |after: &Sum, live: &Sum| !after.is_known() || after.usd > live.usd + 0.005 / 24.0;
         !self.is_live_known
-            || rises(&self.idle(), &self.sum(|section| &section.live_idle))
-            || rises(&self.most(), &self.sum(|section| &section.live_most))
+            || rises(&self.idle(), &self.live_idle())
+            || rises(&self.most(), &self.live_most())
     }
 
     /// The names of everything that has no price, now or later.
@@ -124,6 +156,11 @@ impl Bill {
 pub fn region(target: &Target) -> Option<&str> {
     let location = target.gke.as_ref()?.location.as_str();
     Some(catalog::region_of(location).unwrap_or(location))
+}
+
+/// Returns true for resources that Google bills by the hour.
+pub(crate) fn is_billed(identity: &Identity) -> bool {
+    matches!(identity, Identity::Cluster(_) | Identity::NodePool { .. })
 }
 
 /// Returns the bill of a plan; `None` where the stack has neither a cluster nor node pools of its own.
@@ -173,14 +210,17 @@ enum After<'b> {
 }
 
 impl<'b> Billing<'b> {
-    /// Clusters and pools of the stack, desired or to be deleted.
+    /// Clusters and pools of the stack: desired, to be deleted, or left in place by a plan of a part of the stack.
     fn resources(&self, changes: &'b [Change]) -> Vec<(&'b Identity, &'b Address)> {
-        let is_billed =
-            |identity: &Identity| matches!(identity, Identity::Cluster(_) | Identity::NodePool { .. });
         let desired = self.inputs.desired.iter().map(|resource| (&resource.identity, &resource.address));
         let changed = changes.iter().map(|change| (&change.identity, &change.address));
+        let is_partial = !self.inputs.selection.is_all();
+        let recorded = self.inputs.world.record.iter().filter(|_| is_partial);
+        let left = recorded.flat_map(|record| &record.inventory);
+        let left = left.filter(|entry| self.live(&entry.identity).is_some());
+        let left = left.map(|entry| (&entry.identity, &entry.address));
         let all: BTreeMap<&Identity, &Address> =
-            changed.chain(desired).filter(|(identity, _)| is_billed(identity)).collect();
+            left.chain(changed).chain(desired).filter(|(identity, _)| is_billed(identity)).collect();
         all.into_iter().collect()
     }
 
@@ -215,7 +255,7 @@ impl<'b> Billing<'b> {
         };
         let (live_idle, live_most) = (before.clone(), with_created_pools(self.live(identity), &before));
         let most = with_created_pools(body, &after);
-        SectionCost { before, idle: after.clone(), after, most, live_idle, live_most }
+        SectionCost { before, idle: after.clone(), after, most, live_idle, live_most, certain_idle: None }
     }
 
     fn pool(&self, identity: &Identity, needed: &NodeCounts) -> SectionCost {
@@ -256,14 +296,16 @@ impl<'b> Billing<'b> {
                 let nodes = needed.get(name).or(size.filter(|_| live.is_some())).unwrap_or(least);
                 let each = price(&resource.body);
                 let nodes = nodes.clamp(least, most.max(least));
+                let certain = self.certain_nodes(identity, &resource.body, least);
                 let cost = SectionCost {
                     after: each.clone().times(nodes),
                     idle: each.clone().times(least),
+                    certain_idle: (certain < least).then(|| each.clone().times(certain)),
                     most: each.times(most),
                     ..now
                 };
                 match self.open_options(identity) {
-                    Some(options) => self.over_options(cost, options),
+                    Some(options) => self.over_options(identity, cost, options),
                     None => cost,
                 }
             }
@@ -281,6 +323,28 @@ impl<'b> Billing<'b> {
         }
     }
 
+    /// The nodes that a pool certainly has once it is ready, of its least number.
+    fn certain_nodes(&self, identity: &Identity, pool: &Value, least: u32) -> u32 {
+        if pool["autoscaling"]["enabled"] != true {
+            return least;
+        }
+        let certain = certain_nodes(least.into(), self.zones(identity, pool));
+        u32::try_from(certain).unwrap_or(least)
+    }
+
+    /// The number of zones of a pool; 0 if it is unknown.
+    fn zones(&self, identity: &Identity, pool: &Value) -> u64 {
+        let Inputs { desired, world, target, .. } = self.inputs;
+        let cluster = desired.iter().find(|resource| matches!(resource.identity, Identity::Cluster(_)));
+        let cluster = cluster.map(|cluster| &cluster.body);
+        let bodies = [Some(pool), cluster, self.live(identity), world.cluster.live()];
+        let named = |body: &Value| body["locations"].as_array().map(Vec::len).filter(|zones| *zones > 0);
+        let location = target.gke.as_ref().map(|cluster| cluster.location.as_str());
+        let of_zonal = || location.and_then(catalog::region_of).map(|_| 1);
+        let zones = bodies.into_iter().flatten().find_map(named).or_else(of_zonal).unwrap_or_default();
+        u64::try_from(zones).unwrap_or_default()
+    }
+
     fn is_created(&self, identity: &Identity) -> bool {
         let change = self.changes.get(identity);
         change.is_some_and(|change| matches!(change.action, Action::Create | Action::Replace))
@@ -296,11 +360,22 @@ impl<'b> Billing<'b> {
 
     /// Raises the cost at the minimum and at the maximum to that of the dearest option. Spot machines cost less than those on demand,
     /// even where nobody knows how much.
-    fn over_options(&self, mut cost: SectionCost, options: &[CapacityOption]) -> SectionCost {
+    fn over_options(
+        &self,
+        identity: &Identity,
+        mut cost: SectionCost,
+        options: &[CapacityOption],
+    ) -> SectionCost {
+        let mut cheapest = cost.least().clone();
         for option in options {
             let (least, most) = node_bounds(&option.body).unwrap_or_default();
             let node = billed_node(&option.body);
             let each = node.price(self.prices, self.region);
+            let certain = self.certain_nodes(identity, &option.body, least);
+            let idle = each.clone().times(certain);
+            if idle.usd < cheapest.usd {
+                cheapest = idle;
+            }
             let is_unknown = node.machine_price(self.prices, self.region).is_none();
             let each = match node.is_spot() && is_unknown {
                 true => node.on_demand().price(self.prices, self.region),
@@ -309,6 +384,7 @@ impl<'b> Billing<'b> {
             cost.idle.raise_to(each.clone().times(least));
             cost.most.raise_to(each.times(most));
         }
+        cost.certain_idle = (cheapest.usd < cost.idle.usd).then_some(cheapest);
         cost
     }
 }

@@ -10,7 +10,7 @@
 //! - `order`: what comes before what (`graph`, `relations`), as pairs and barriers.
 //! - `review`: notes on the finished plan, `preflight`: what Google Cloud would refuse, and `dry_run`: what the API server would refuse.
 //!
-//! Beside them: `cost` says what the stack costs, with `needed_nodes` for autoscaled pools, `steps` writes the steps of each change, `reason` says why a change is made, `stop`, `scale` and `drift`
+//! Beside them: `cost` says what the stack costs, with `needed_nodes` for autoscaled pools, `cost_rates` between which bounds while an apply runs, `steps` writes the steps of each change, `reason` says why a change is made, `stop`, `scale` and `drift`
 //! serve their commands, and `file` saves plans.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 pub mod budget;
 pub mod cost;
+mod cost_rates;
 pub mod drift;
 mod external_effects;
 pub mod file;
@@ -38,6 +39,7 @@ pub mod stop;
 
 pub use budget::Budget;
 pub use cost::{Bill, SectionCost};
+pub use cost_rates::Progress;
 pub use drift::{Drift, DriftKind, DriftReport, drift};
 pub use make::{drop_unused_managed_fields, plan, read_set};
 pub use observe::inputs::{FileBaseline, Inputs, Partial, Selection};

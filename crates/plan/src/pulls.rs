@@ -12,7 +12,7 @@ use crate::{Action, Barrier, Change, Mode};
 use fit::PodRequirements;
 use kinds::gke::cluster::autopilot;
 use kinds::gke::node_pool::{inline_pool, new_node, starts_empty};
-use kinds::gke::placement::{PodTemplate, Pools, all_pod_templates};
+use kinds::gke::placement::{Near, PodTemplate, Pools, all_pod_templates};
 use kinds::image_pull::{self, ImagePull, ImageSource};
 use kinds::kubernetes::manifest::pod_specs;
 use model::address::FieldPath;
@@ -235,7 +235,7 @@ impl<'a> Pulls<'a> {
         let pools = self.pools.as_ref();
         let pool = pools.and_then(|pools| pools.takers(&pod.requirements).first().copied());
         let count = |pods: &[(PodRequirements, u64)]| match pools.zip(pool) {
-            Some((pools, pool)) => pools.pack(pool, pods, None).nodes.max(1),
+            Some((pools, pool)) => pools.pack(pool, pods, None, Near::Fits).nodes.max(1),
             None => 1,
         };
         let name = pool.and_then(|pool| pool.resource.identity.pool());

@@ -4,6 +4,7 @@ pub(crate) mod adopt;
 pub(crate) mod apply;
 pub(crate) mod completions;
 pub(crate) mod connect;
+pub(crate) mod cost;
 pub(crate) mod doctor;
 pub(crate) mod effective;
 pub(crate) mod explain;

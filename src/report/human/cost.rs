@@ -81,9 +81,23 @@ pub fn amount(sum: &Sum) -> String {
 
 /// `$199`, `at least $6.00`: the cost of 24 hours.
 fn a_day(sum: &Sum) -> String {
-    let day = sum.usd * 24.0;
-    let least = least(sum);
-    if day < 10.0 { format!("{least}${day:.2}") } else { format!("{least}${day:.0}") }
+    in_hours(sum, 24.0)
+}
+
+/// `$199`, `at least $6.00`: the cost of so many hours.
+pub fn in_hours(sum: &Sum, hours: f64) -> String {
+    format!("{}{}", least(sum), money(sum.usd * hours))
+}
+
+/// `$6.00`, `$199`, `$2,310`: cents only where they matter.
+pub fn money(usd: f64) -> String {
+    if usd < 10.0 {
+        return format!("${usd:.2}");
+    }
+    let digits = format!("{usd:.0}");
+    let first = (digits.len() - 1) % 3 + 1;
+    let groups = digits.as_bytes()[first..].chunks(3).map(String::from_utf8_lossy);
+    groups.fold(format!("${}", &digits[..first]), |text, group| format!("{text},{group}"))
 }
 
 /// The word before an amount of which a part is unknown.
@@ -91,7 +105,7 @@ fn least(sum: &Sum) -> &'static str {
     if sum.is_known() { "" } else { "at least " }
 }
 
-fn with_unknown(known: String, unknown: &BTreeSet<String>) -> String {
+pub fn with_unknown(known: String, unknown: &BTreeSet<String>) -> String {
     let names: Vec<&str> = unknown.iter().map(String::as_str).collect();
     if names.is_empty() { known } else { format!("{known}; price unknown: {}", names.join(", ")) }
 }
@@ -103,6 +117,13 @@ fn list_of(region: &str, date: &str, origin: &Origin) -> String {
         Origin::File => format!("prices of the given file for {region}, {date}"),
         Origin::Source(source) => format!("prices of {region}, {date} ({source})"),
     }
+}
+
+/// `list prices of us-central1, 2026-07-30, with boot disks, without traffic`.
+pub fn counted_with(region: &str, date: &str, origin: &Origin, has_spot: bool) -> String {
+    let list = list_of(region, date, origin);
+    let spot = if has_spot { snapshot(date) } else { String::new() };
+    format!("{list}, with boot disks, without traffic{spot}")
 }
 
 fn snapshot(date: &str) -> String {
@@ -140,13 +161,8 @@ impl RunningCost {
         if sum.is_zero() {
             return None;
         }
-        let list = list_of(region, date, origin);
-        let spot = if sum.spot { snapshot(date) } else { String::new() };
-        let known = format!(
-            "Running cost: {}, {} a day ({list}, with boot disks, without traffic{spot})",
-            amount(sum),
-            a_day(sum)
-        );
+        let counted = counted_with(region, date, origin, sum.spot);
+        let known = format!("Running cost: {}, {} a day ({counted})", amount(sum), a_day(sum));
         Some(with_unknown(known, &sum.unknown))
     }
 
@@ -174,4 +190,23 @@ pub(super) fn shown(cost: &SectionCost) -> Option<String> {
         false if least.is_zero() => format!("$0–{:.2}/h", most.usd),
         false => format!("${:.2}–{:.2}/h", least.usd, most.usd),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::money;
+
+    #[test]
+    fn amounts_have_cents_only_where_they_matter() {
+        for (usd, text) in [
+            (0.0, "$0.00"),
+            (9.994, "$9.99"),
+            (10.0, "$10"),
+            (999.6, "$1,000"),
+            (12_345.0, "$12,345"),
+            (1_234_567.0, "$1,234,567"),
+        ] {
+            assert_eq!(money(usd), text);
+        }
+    }
 }

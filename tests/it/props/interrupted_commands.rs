@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use model::accrued_cost::AccruedCost;
 use model::record::Record;
 use model::resource::Identity;
 use plan::Action;
@@ -256,13 +257,43 @@ async fn comparable_record(player: &Player) -> Record {
     let Some(stack) = &player.stack else { return Record::default() };
     let mut world = player.harness.world_of(stack).await.unwrap();
     let Some(mut record) = world.record.take() else { return Record::default() };
-    (record.revision, record.written, record.started) = Default::default();
+    (record.revision, record.written, record.started, record.accrued_cost) = Default::default();
     record.inventory.retain(|entry| {
         matches!(entry.identity, Identity::Check(_)) || world.find(&entry.identity).is_some()
     });
     record.inventory.iter_mut().for_each(|entry| entry.took = None);
     record.inventory.sort_by(|one, other| one.identity.cmp(&other.identity));
     record
+}
+
+/// # Errors
+/// An undisturbed run and one that was killed and typed again cannot cost the same from now on.
+async fn rates_overlap(calm: &Player, killed: &Player) -> Result<(), String> {
+    let (Some(one), Some(two)) = (accrued_cost(calm).await, accrued_cost(killed).await) else {
+        return Ok(());
+    };
+    let (one, two) = (&one.rates.running, &two.rates.running);
+    match one.least <= two.most + 1e-4 && two.least <= one.most + 1e-4 {
+        true => Ok(()),
+        false => Err(format!("costs do not overlap: {one:?} {two:?}")),
+    }
+}
+
+async fn accrued_cost(player: &Player) -> Option<AccruedCost> {
+    player.harness.world_of(player.stack.as_ref()?).await.unwrap().record?.accrued_cost
+}
+
+/// # Errors
+/// The cost so far has fallen, or its bounds are in the wrong order.
+fn grows(before: Option<&AccruedCost>, after: Option<&AccruedCost>) -> Result<(), String> {
+    let (Some(before), Some(after)) = (before, after) else { return Ok(()) };
+    let (one, two) = (&before.total, &after.total);
+    // The record of a cluster that was recreated counts from its own start.
+    let is_same = before.since == after.since;
+    match !is_same || one.least <= two.least && one.most <= two.most && two.least <= two.most {
+        true => Ok(()),
+        false => Err(format!("the cost so far has fallen from {one:?} to {two:?}")),
+    }
 }
 
 /// All that is there, and what the record says of each thing.
@@ -309,9 +340,11 @@ fn a_command_that_is_killed_and_typed_again_comes_to_the_same_end() {
                 tally.step(&step, &done);
                 let judged = stopped.judge(&calm, &spec, typed, &done).await;
                 judged.map_err(|why| format!("{number}: {why}"))?;
+                let cost = accrued_cost(&killed).await;
                 let dies = step_of(&mut killed, &mut same, typed, Some(*kill), true).await;
                 let first = killed.step(&dies).await;
                 tally.step(&dies, &first);
+                laws::costs_are_in_bounds(&killed, &first).await?;
                 if first.died {
                     let again = step_of(&mut killed, &mut same, typed, None, false).await;
                     let again = killed.step(&again).await;
@@ -321,9 +354,11 @@ fn a_command_that_is_killed_and_typed_again_comes_to_the_same_end() {
                         return Err(format!("{number}: {typed:?} again: {:?}", again.refused));
                     }
                 }
+                grows(cost.as_ref(), accrued_cost(&killed).await.as_ref())?;
                 if !done.is_begun() && !first.is_begun() {
                     continue;
                 }
+                rates_overlap(&calm, &killed).await.map_err(|why| format!("{number}: {typed:?}: {why}"))?;
                 if first.died && matches!(typed, UserCommand::Run(_)) {
                     // It selects what the check needs. A first pool that came with a cluster is noted with the cluster, or, where
                     // that command died, by the next one that selects it.

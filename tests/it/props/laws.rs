@@ -6,7 +6,7 @@ use std::time::Duration;
 use live::Request;
 use model::record::{NAMESPACE as RECORDS, Record};
 use model::resource::{Api, Identity, Method};
-use plan::{Action, Approval, ApprovalVerb, Change, Mode, Plan};
+use plan::{Action, Approval, ApprovalVerb, Bill, Change, Mode, Plan};
 use serde_json::Value;
 
 use super::harness::{Flags, IDENTITY};
@@ -29,6 +29,7 @@ pub async fn all(player: &mut Player, step: &Step, done: &StepResult) -> Result<
         in_time(step, done)?;
     }
     foreign_only(done)?;
+    costs_are_in_bounds(player, done).await?;
     second_plan_is_empty(player, step, done).await?;
     live_keys_match(player, step, done)?;
     everything_is_found(player).await
@@ -225,6 +226,26 @@ pub fn foreign_only(done: &StepResult) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// **Costs are bounded.** After any command, and after its death, the live nodes and clusters cost no less and no more than the
+/// record says from then on.
+///
+/// # Errors
+/// The cost, and the bounds.
+pub async fn costs_are_in_bounds(player: &Player, done: &StepResult) -> Result<(), String> {
+    let Some(stack) = player.stack.as_ref().filter(|_| done.is_begun()) else { return Ok(()) };
+    let world = player.harness.world_of(stack).await?;
+    let Some(cost) = world.record.and_then(|record| record.accrued_cost) else { return Ok(()) };
+    let Ok(plan) = player.harness.plan(stack, Mode::Apply).await else { return Ok(()) };
+    let now = plan.bill().and_then(Bill::before).map_or(0.0, |now| now.usd);
+    let (total, rates) = (&cost.total, &cost.rates.running);
+    let is_ordered = total.least <= total.most && rates.least <= rates.most && cost.since <= cost.until;
+    // A hundredth of a cent, as sums of floats are apart.
+    match is_ordered && rates.least <= now + 1e-4 && now <= rates.most + 1e-4 {
+        true => Ok(()),
+        false => Err(format!("costs are bounded: {now} an hour, and the record has {cost:?}")),
+    }
 }
 
 /// **A second plan is empty** after every apply that did all it planned, with the same flags.

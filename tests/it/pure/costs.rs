@@ -7,6 +7,7 @@ use dask_infra::report::document;
 use dask_infra::report::human::Detail;
 use dask_infra::report::{Next, Reporter as _, View};
 use kinds::gke::node_pool::takes_hyperdisk_only;
+use model::address::Address;
 use model::resource::World;
 use model::source::Sources;
 use plan::{Inputs, Mode, Plan, plan};
@@ -144,4 +145,39 @@ fn spot_prices_carry_the_day_of_their_snapshot() {
     let line = cost_line(&planned(&text("europe-west4-a", &pools)));
     assert!(line.contains("Spot prices: snapshot of 2026-07-30"), "{line}");
     assert!(line.contains("list prices of europe-west4, 2026-07-30"), "{line}");
+}
+
+/// Dollars per hour of the pool `p`: those that are certain, and those at its minimum.
+fn certain_and_idle(location: &str, pool: &str) -> (f64, f64) {
+    let text = format!(
+        "[stack]\nname = \"s\"\n[gke]\nproject = \"p\"\nlocation = \"{location}\"\n[cluster]\nname = \"c\"\n\
+         [node_pool.first]\nmachine_type = \"e2-standard-4\"\nnodes = 3\n[node_pool.p]\nmachine_type = \"n1-standard-4\"\n{pool}\n"
+    );
+    let plan = planned(&text);
+    let cost = &plan.bill().unwrap().sections[&Address::of("node_pool", "p")];
+    (cost.least().usd, cost.idle.usd)
+}
+
+#[test]
+fn only_the_nodes_that_a_pool_surely_has_are_certain() {
+    for (location, pool, certain) in [
+        ("us-central1-c", "nodes = { min = 2, max = 6 }", 2.0),
+        ("us-central1-c", "nodes = 2", 2.0),
+        // One node in each of three zones, or none.
+        ("us-central1", "nodes = { min = 2, max = 6 }", 0.0),
+        ("us-central1", "nodes = { min = 4, max = 6 }", 3.0),
+        ("us-central1", "nodes = { min = 2, max = 6 }\nzones = [\"us-central1-a\", \"us-central1-b\"]", 2.0),
+    ] {
+        let (one, _) = certain_and_idle("us-central1-c", "nodes = 1");
+        let (least, idle) = certain_and_idle(location, pool);
+        assert!((least - certain * one).abs() < 1e-6 && least <= idle, "{location} {pool}: {least} {idle}");
+    }
+}
+
+#[test]
+fn the_cheapest_of_several_options_is_certain() {
+    let spot = "nodes = 2\ncapacity = [\"spot\", \"on-demand\"]";
+    let (least, idle) = certain_and_idle("us-central1-c", spot);
+    let (on_demand, _) = certain_and_idle("us-central1-c", "nodes = 2");
+    assert!(0.0 < least && least < idle && (idle - on_demand).abs() < 1e-6, "{least} {idle} {on_demand}");
 }

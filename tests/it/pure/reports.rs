@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use apply::{Event, Outcome};
 use dask_infra::report::human::Detail;
-use dask_infra::report::{Reporter as _, event};
+use dask_infra::report::{Reporter as _, event, stack_cost};
 use model::address::Address;
 use plan::Plan;
 use serde_json::Value;
@@ -17,6 +17,11 @@ use crate::page::human;
 #[test]
 fn the_committed_schema_of_events_is_current() {
     golden(&root().join("schemas/events.schema.json"), &format!("{:#}\n", event::schema())).unwrap();
+}
+
+#[test]
+fn the_committed_schema_of_costs_is_current() {
+    golden(&root().join("schemas/cost.schema.json"), &format!("{:#}\n", stack_cost::schema())).unwrap();
 }
 
 /// The first cells of the table of a page that begins with a head.

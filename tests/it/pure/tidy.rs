@@ -14,9 +14,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("schema", &["address", "quantity"]),
     ("catalog", &["schema"]),
     ("prices", &["catalog"]),
+    ("accrued_cost", &["prices"]),
     ("source", &["address", "secrets"]),
     ("diag", &["address", "secrets", "source"]),
-    ("record", &["address", "resource"]),
+    ("record", &["accrued_cost", "address", "resource"]),
     ("resource", &["address", "record", "secrets"]),
     ("images", &["resource"]),
 ];

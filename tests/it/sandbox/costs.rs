@@ -3,11 +3,17 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use jiff::{SignedDuration, Timestamp};
+use live::retry::RetryPolicy;
+use live::{ApiError, LiveApi, Request, record};
+use model::record::Record;
 use sandbox::{Options, Scale};
 use serde_json::{Value, json};
 
 use crate::golden::root;
-use crate::sandbox_server::{CommandOutput, RunningCommand, SandboxServer, User};
+use crate::sandbox_server::{CommandOutput, ON_GKE, RunningCommand, SandboxServer, User};
 
 /// The cost that `plan --json` prints in its last line.
 fn planned(user: &User) -> Value {
@@ -164,6 +170,11 @@ fn an_unknown_price_under_a_budget_is_refused_by_its_name_until_a_file_has_it() 
     assert!(!said.out.contains("at least"), "{}", said.out);
     user.run(&["apply", "p"]).expect(0).says("$0.65/h");
     user.run(&["status", "--prices", "prices.tsv"]).says("$0.65/h");
+    user.run(&["cost", "--prices", "prices.tsv"]).expect(0).says("prices of the given file");
+    user.run(&["cost"]).expect(0).says("at least").says(spot);
+    // The cost so far keeps the prices of the apply.
+    let since = cost(&user)["since"].clone();
+    assert_eq!((&since["prices_from"], &since["unknown"]), (&json!("file"), &json!([])), "{since}");
     fs::write(user.path().join("prices.tsv"), "date\tnever\n").unwrap();
     user.run(&["plan", "--prices", "prices.tsv"]).expect(1).says("DI0008").says("prices.tsv:1");
     user.run(&["plan", "--prices", "none.tsv"]).expect(1).says("DI0008");
@@ -183,4 +194,215 @@ fn an_apply_that_is_interrupted_says_what_still_runs_and_costs() {
     assert!(line.is_some_and(|line| line.starts_with("May still run: cluster, node_pool.")), "{said}");
     assert!(said.contains("`dask-infra destroy`"), "{said}");
     user.run(&["destroy", "--auto-approve"]).expect(0);
+}
+
+/// Reads the objects of the newest cluster.
+struct Reader<'s>(&'s SandboxServer);
+
+impl LiveApi for Reader<'_> {
+    fn send(&self, request: Request) -> BoxFuture<'_, Result<Value, ApiError>> {
+        let answer = self.0.get(&request.path);
+        async move { Ok(answer) }.boxed()
+    }
+}
+
+/// The record of the stack `s`.
+fn recorded(served: &SandboxServer) -> Record {
+    let (reader, place) = (Reader(served), Record::object("s"));
+    let found = record::fetch(&reader, &place, RetryPolicy::Read);
+    found.now_or_never().unwrap().unwrap().record().unwrap().clone()
+}
+
+fn write_record(served: &SandboxServer, record: &Record) {
+    for (id, body) in record::pack(record) {
+        let (code, answer) =
+            served.merge(&id.path(), &json!({ "data": body["data"], "binaryData": body["binaryData"] }));
+        assert_eq!(code, 200, "{answer}");
+    }
+}
+
+/// Moves the record back in time, as if so many hours had passed since it was written.
+fn pass_hours(served: &SandboxServer, hours: i64) {
+    let mut record = recorded(served);
+    let cost = record.accrued_cost.as_mut().unwrap();
+    let time = SignedDuration::from_hours(hours);
+    (cost.since, cost.until) = (cost.since - time, cost.until - time);
+    write_record(served, &record);
+}
+
+/// What `cost --json` prints.
+fn cost(user: &User) -> Value {
+    serde_json::from_str(&user.run(&["cost", "--json"]).expect(0).out).unwrap()
+}
+
+/// The cost so far: the least and the most.
+fn so_far(user: &User) -> (f64, f64) {
+    let since = cost(user)["since"].clone();
+    let bound = |name: &str| since[name].as_f64().unwrap_or_else(|| panic!("{since}"));
+    (bound("usd_at_least"), bound("usd_at_most"))
+}
+
+/// The cost of an hour: the least and the most.
+fn hourly(user: &User) -> (f64, f64) {
+    let total = cost(user)["hourly"]["total"].clone();
+    let sum = |name: &str| total[name]["usd_per_hour"].as_f64().unwrap();
+    (sum("idle"), sum("most"))
+}
+
+/// Asserts that the cost grew by so much, give or take what the seconds of a test cost.
+fn assert_grew(before: (f64, f64), after: (f64, f64), by: (f64, f64)) {
+    for (before, after, by) in [(before.0, after.0, by.0), (before.1, after.1, by.1)] {
+        assert!((after - before - by).abs() < 0.05, "{before} + {by} is not {after}");
+    }
+}
+
+const AUTOSCALED: &str = "nodes = { min = 1, max = 3 }\n";
+
+#[test]
+fn the_cost_so_far_counts_each_period_at_its_own_rates() {
+    let served = SandboxServer::fast();
+    let user = User::at(&served, format!("{ON_GKE}{AUTOSCALED}"));
+    let planned = cost(&user);
+    assert_eq!((&planned["hourly"]["exists"], planned.get("since")), (&json!(false), None));
+    user.run(&["cost"]).expect(0).says("Nothing of it exists that costs money.").says("as planned");
+
+    user.run(&["apply", "--auto-approve"]).expect(0);
+    let now = cost(&user);
+    assert_eq!(now["hourly"]["total"]["now"]["usd_per_hour"], running(&user)["usd_per_hour"], "{now}");
+    assert_eq!(now["hourly"]["total"]["planned"], planned["hourly"]["total"]["planned"], "{now}");
+    assert_eq!(now["since"]["from_creation"], true);
+    let (start, small) = (so_far(&user), hourly(&user));
+    assert!(start.1 < 0.05 && small.0 < small.1, "{start:?} {small:?}");
+
+    pass_hours(&served, 10);
+    let first = so_far(&user);
+    assert_grew(start, first, (10.0 * small.0, 10.0 * small.1));
+    user.run(&["cost"]).expect(0).says("(10 h 0 min): between").says("the record does not know");
+    // Nothing is changed, so nothing is written.
+    let written = recorded(&served);
+    user.run(&["apply", "--auto-approve"]).expect(0);
+    assert_eq!(recorded(&served), written);
+
+    user.edit("max = 3", "max = 5");
+    user.run(&["cost"]).expect(0).says("After the next apply:");
+    user.run(&["apply", "--auto-approve"]).expect(0);
+    let large = hourly(&user);
+    assert!(large.0 == small.0 && large.1 > small.1, "{small:?} {large:?}");
+    assert_grew(first, so_far(&user), (0.0, 0.0));
+    pass_hours(&served, 10);
+    let second = so_far(&user);
+    assert_grew(first, second, (10.0 * large.0, 10.0 * large.1));
+
+    user.run(&["stop", "--auto-approve"]).expect(0);
+    assert_eq!(hourly(&user), (0.1, 0.1), "the fee of the cluster");
+    pass_hours(&served, 10);
+    let stopped = so_far(&user);
+    assert_grew(second, stopped, (1.0, 1.0));
+
+    user.run(&["start", "--auto-approve"]).expect(0);
+    assert_eq!(hourly(&user), large);
+    pass_hours(&served, 10);
+    assert_grew(stopped, so_far(&user), (10.0 * large.0, 10.0 * large.1));
+    expire(&served, 4);
+    let expired = (6.0 * large.0 + 0.4, 6.0 * large.1 + 0.4);
+    assert_grew(stopped, so_far(&user), expired);
+
+    user.run(&["destroy", "--auto-approve"]).expect(0);
+    let gone = cost(&user);
+    assert_eq!((&gone["hourly"]["exists"], gone.get("since")), (&json!(false), None));
+}
+
+/// Notes that the whole stack was stopped by its `ttl` so many hours ago, as its CronJob does.
+fn expire(served: &SandboxServer, hours: i64) {
+    let path = Record::object("s").path();
+    let digest = served.get(&path)["data"]["digest"].clone();
+    let since = Timestamp::now() - SignedDuration::from_hours(hours);
+    let note = json!({ "by": "ttl", "since": since.to_string(), "digest": digest, "deleted": [] });
+    let patch = json!({ "metadata": { "annotations": { record::EXPIRED: note.to_string() } } });
+    assert_eq!(served.merge(&path, &patch).0, 200);
+}
+
+#[test]
+fn a_fixed_number_of_nodes_has_one_amount_after_scale() {
+    let served = SandboxServer::fast();
+    let user = User::at(&served, format!("{ON_GKE}nodes = 1\n"));
+    user.run(&["apply", "--auto-approve"]).expect(0);
+    let one = hourly(&user);
+    user.run(&["scale", "node_pool.cpu", "3", "--auto-approve"]).expect(0);
+    let three = cost(&user)["hourly"]["total"].clone();
+    let now = three["now"]["usd_per_hour"].as_f64().unwrap();
+    assert_eq!((one.0, three["idle"] == three["now"]), (one.1, true), "{three}");
+    assert!(((now - 0.1) - 3.0 * (one.0 - 0.1)).abs() < 0.001, "{now} {one:?}");
+    let before = so_far(&user);
+    pass_hours(&served, 100);
+    assert_grew(before, so_far(&user), (100.0 * now, 100.0 * now));
+}
+
+#[test]
+fn a_pool_that_a_partial_apply_leaves_in_place_still_counts() {
+    let served = SandboxServer::fast();
+    let more = "\n[node_pool.more]\nmachine_type = \"e2-standard-8\"\n";
+    let user = User::at(&served, format!("{ON_GKE}{more}"));
+    user.run(&["apply", "--auto-approve"]).expect(0);
+    let both = hourly(&user);
+    user.write(format!("{ON_GKE}\n[namespace.a]\n"));
+    user.run(&["apply", "--auto-approve", "--target", "namespace.a"]).expect(0);
+    assert_eq!(hourly(&user), both);
+    let before = so_far(&user);
+    pass_hours(&served, 10);
+    assert_grew(before, so_far(&user), (10.0 * both.0, 10.0 * both.1));
+}
+
+#[test]
+fn a_record_without_costs_begins_to_count_with_the_next_change() {
+    let served = SandboxServer::fast();
+    let user = User::at(&served, format!("{ON_GKE}{AUTOSCALED}"));
+    user.run(&["apply", "--auto-approve"]).expect(0);
+    write_record(&served, &Record { accrued_cost: None, ..recorded(&served) });
+    user.run(&["cost"]).expect(0).says("The record of this stack has no costs.");
+    assert_eq!(cost(&user).get("since"), None);
+    user.edit("max = 3", "max = 4");
+    user.run(&["apply", "--auto-approve"]).expect(0);
+    user.run(&["cost"]).expect(0).says("its first record with costs");
+    assert_eq!(cost(&user)["since"]["from_creation"], false);
+}
+
+#[test]
+fn an_interrupted_apply_counts_as_what_it_may_have_done() {
+    let served = slow_sandbox();
+    let user = User::at(&served, format!("{ON_GKE}nodes = 1\n"));
+    user.run(&["apply", "--auto-approve"]).expect(0);
+    let one = hourly(&user);
+    user.write(format!(
+        "{ON_GKE}nodes = 1\n\n[node_pool.more]\nmachine_type = \"e2-standard-8\"\nnodes = 2\n"
+    ));
+    let mut applying = RunningCommand::start(&user, &["apply", "--auto-approve"]);
+    applying.wait_until("node_pool.more: ");
+    applying.signal("KILL");
+    applying.end();
+    let before = so_far(&user);
+    pass_hours(&served, 10);
+    let node = one.0 - 0.1;
+    assert_grew(before, so_far(&user), (10.0 * one.0, 10.0 * (one.0 + 2.0 * node)));
+    // Done again, the amount is one again.
+    user.run(&["apply", "--auto-approve", "--force-unlock"]).expect(0);
+    let before = so_far(&user);
+    pass_hours(&served, 10);
+    assert_grew(before, so_far(&user), (10.0 * (one.0 + 2.0 * node), 10.0 * (one.0 + 2.0 * node)));
+}
+
+#[test]
+fn a_stack_without_anything_that_has_a_price_says_so_and_reads_nothing() {
+    for (place, said) in [
+        ("[local]\n", "Hosts have no price"),
+        ("[ssh]\nhosts = [\"nowhere\"]\n", "Hosts have no price"),
+        ("[slurm]\npartition = \"gpu\"\n", "Hosts have no price"),
+        ("[kubernetes]\ncontext = \"lab\"\n", "it manages no GKE cluster and no node pools"),
+    ] {
+        let user = User::empty();
+        user.write(format!("[stack]\nname = \"s\"\n\n{place}\n"));
+        user.run(&["cost"]).expect(0).says(said);
+        let json = cost(&user);
+        assert_eq!((json.get("hourly"), json.get("since")), (None, None), "{json}");
+    }
 }

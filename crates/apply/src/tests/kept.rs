@@ -59,7 +59,8 @@ async fn what_was_ready_before_holds_up_nothing() {
 
 #[test]
 fn what_the_record_says_of_readiness_follows_fates() {
-    use record::{Progress, inventory};
+    use plan::Progress;
+    use record::inventory;
 
     use model::record::Entry;
     let before = |ready| {

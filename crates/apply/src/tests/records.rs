@@ -97,7 +97,8 @@ async fn nothing_is_recorded_in_a_cluster_that_is_deleted() {
 
 #[test]
 fn what_may_have_been_set_is_both_old_and_new() {
-    use record::{Progress, inventory};
+    use plan::Progress;
+    use record::inventory;
 
     use model::record::Entry;
     let pool = makes_pool("a", &[]);

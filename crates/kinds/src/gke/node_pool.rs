@@ -31,7 +31,7 @@ pub use keys::{BlueGreen, Capacity, Kubelet, Linux, LocalSsd, Reservation, Tenan
 pub use networks::{NodeNetwork, PodNetwork};
 pub use ready::{allocatable_gpus, conditions, lacks_machines};
 pub use ready::{is_autoprovisioned, live_gpus, summary};
-pub use section::{DriverVersion, NodePool, ServesRequests, Surge};
+pub use section::{DriverVersion, NodePool, ServesRequests, Surge, certain_nodes};
 
 /// The usual duration of creating one with nodes, according to issues of Google's provider for Terraform.
 const USUAL: DurationEstimate = DurationEstimate { least: 90, most: 7 * 60 };

@@ -3,7 +3,7 @@
 use crate::{Action, Change, Note, Plan};
 use kinds::dask::check_program;
 use kinds::gke::node_pool::node_bounds;
-use kinds::gke::placement::{PodTemplate, Pools, all_pod_templates, pod_count};
+use kinds::gke::placement::{Near, PodTemplate, Pools, all_pod_templates, pod_count};
 use kinds::pod::gpus;
 use kinds::scale::ReplicaOwner;
 use kinds::scope::POOL_LABEL;
@@ -88,7 +88,7 @@ fn has_room(plan: &Plan, check: &Identity) -> bool {
         pod.requirements.spread.clear();
         pods.push((pod.requirements, count));
     }
-    pools.pack(pool, &pods, Some(most.into())).left == 0
+    pools.pack(pool, &pods, Some(most.into()), Near::Fits).left == 0
 }
 
 /// Returns the largest number of Pods of a template; `None` if the stack leaves it to others.

@@ -363,6 +363,6 @@ const ZONES_OF_A_REGION: u64 = 3;
 
 /// Returns the number of nodes of an autoscaled pool to wait for: the initial one, as the autoscaler does not always bring a pool
 /// up to its minimum (hashicorp/terraform-provider-google issue 8270).
-pub(super) fn certain_nodes(min: u64, zones: u64) -> u64 {
+pub fn certain_nodes(min: u64, zones: u64) -> u64 {
     min - min % if zones == 0 { ZONES_OF_A_REGION } else { zones }
 }
