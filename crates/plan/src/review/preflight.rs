@@ -73,6 +73,8 @@ enum PoolChange {
     New,
     /// Their number.
     Number,
+    /// None by the plan: the autoscaler may add some for its pods.
+    None,
     /// The nodes are recreated one after the other; `machine` is true if their machine type changes.
     Rolled { machine: bool },
 }
@@ -151,7 +153,8 @@ impl Preflight {
             let resource = desired.get(&change.identity)?;
             let pool = Pool::of(plan, change, resource, addresses, &zones(&resource.body, cluster, name))?;
             let nodes = change.identity.pool().and_then(|pool| for_pods.get(pool)).copied();
-            Some(pool.with_pods(nodes.unwrap_or_default()))
+            let pool = pool.with_pods(nodes.unwrap_or_default());
+            Some(pool).filter(|pool| pool.change != PoolChange::None || pool.initial_nodes > 0)
         });
         let pools: Vec<Pool> = pools.collect();
         let region = catalog::region_of(&name.location).unwrap_or(&name.location);
@@ -271,7 +274,7 @@ impl PoolChange {
     fn asks_for_machines(self) -> bool {
         match self {
             Self::New | Self::Rolled { machine: true } => true,
-            Self::Number | Self::Rolled { machine: false } => false,
+            Self::Number | Self::None | Self::Rolled { machine: false } => false,
         }
     }
 }
@@ -311,16 +314,24 @@ impl Pool {
                 Some(Self { before, ..pool.with_first(made()) })
             }
             Action::Update => pool.updated(body, change, addresses, many),
+            Action::Keep if body["autoscaling"]["enabled"] == true => {
+                Some(Self { change: PoolChange::None, ..pool })
+            }
             Action::Keep | Action::Delete | Action::Forget | Action::Run => None,
         }
     }
 
-    /// Counts the nodes that pods need at once, if the pool is new: the autoscaler creates them for the pods, up to its maximum.
+    /// Counts the nodes that pods need at once, if the pool is new or stays as it is: the autoscaler creates them for the pods, up to
+    /// its maximum. A pool that stays may have free nodes.
     fn with_pods(self, nodes: u64) -> Self {
         match self.change {
             PoolChange::New => {
                 let initial_nodes = self.initial_nodes.max(nodes.min(self.max_nodes));
                 Self { initial_nodes, ..self }
+            }
+            PoolChange::None => {
+                let most = nodes.min(self.max_nodes);
+                Self { initial_nodes: most, max_nodes: most, ..self }
             }
             PoolChange::Number | PoolChange::Rolled { .. } => self,
         }
@@ -355,12 +366,18 @@ fn nodes_before(
     addresses: IpExposure,
     zones: u64,
 ) -> (NodeRequirements, PreviousNodes) {
+    let body = body_before(body, fields);
+    let nodes = body["nodeCount"].as_u64().unwrap_or_default();
+    (NodeRequirements::of(&body, addresses), PreviousNodes { nodes, max_nodes: most_nodes(&body, zones) })
+}
+
+/// Returns a body as it was before the changes of its fields that are sent.
+fn body_before(body: &Value, fields: &[FieldChange]) -> Value {
     let mut body = body.clone();
     for field in sent_changes(fields) {
         set(&mut body, field.path.segments(), field.before.clone().unwrap_or_default());
     }
-    let nodes = body["nodeCount"].as_u64().unwrap_or_default();
-    (NodeRequirements::of(&body, addresses), PreviousNodes { nodes, max_nodes: most_nodes(&body, zones) })
+    body
 }
 
 /// Sets the value at a path, and creates the objects on the way. An index that the list does not have is ignored.

@@ -4,25 +4,30 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::body_before;
 use crate::{Action, Plan};
 use fit::{PodRequirements, Resource as Amount};
 use kinds::gke::placement::{GPU, pod_count, pod_templates, settings};
 use kinds::scope::POOL_LABEL;
 use model::resource::{KindId, by_identity};
 
-/// Returns the number of nodes, keyed by pool, for the GPUs of created pods that name their pool. Other pods may get nodes of another
+/// Returns the number of nodes, keyed by pool, for the GPUs of additional pods that name their pool. Other pods may get nodes of another
 /// pool, and pods in a queue wait. Checks run one after the other, before the workloads.
 pub(super) fn nodes_for_pods(plan: &Plan) -> BTreeMap<String, u64> {
     let desired = by_identity(&plan.desired);
-    let starts = |action| matches!(action, Action::Create | Action::Replace | Action::Run);
+    let starts = |action| matches!(action, Action::Create | Action::Update | Action::Replace | Action::Run);
     let started = plan.changes.iter().filter(|change| starts(change.action));
     let mut gpus: BTreeMap<(String, bool), u64> = BTreeMap::new();
-    for resource in started.filter_map(|change| desired.get(&change.identity)) {
+    for (change, resource) in started.filter_map(|change| Some((change, desired.get(&change.identity)?))) {
+        let before = (change.action == Action::Update).then(|| body_before(&resource.body, &change.fields));
         let is_check = resource.kind == KindId::Check;
         for template in pod_templates(resource).into_iter().filter(|template| !template.on_each_node) {
             let Some(pool) = template.requirements.node_selector.get(POOL_LABEL) else { continue };
             // A number that the file leaves to others may be 0.
             let pods = pod_count(&resource.body, &template.path).unwrap_or(u64::from(is_check));
+            let earlier =
+                before.as_ref().and_then(|body| pod_count(body, &template.path)).unwrap_or_default();
+            let pods = pods.saturating_sub(earlier);
             let asked = gpus_of(&template.requirements).saturating_mul(pods);
             let sum = gpus.entry((pool.clone(), is_check)).or_default();
             *sum = if is_check { asked.max(*sum) } else { asked.saturating_add(*sum) };
