@@ -14,7 +14,6 @@ use crate::waited_pods::WaitedPods;
 use crate::watch_events::Reply;
 use crate::write_guard::WriteGuard;
 use crate::{AbortCause, Event, Kinds, Outcome};
-use kinds::gke::placement::Pools;
 use kinds::kubernetes::calls::ABSENT;
 use kinds::kubernetes::job;
 use kinds::kubernetes::object::gvk;
@@ -49,8 +48,6 @@ pub struct Shared<'a> {
     pub cluster: Option<&'a ClusterName>,
     /// The desired state.
     pub desired: &'a [Resource],
-    /// The new nodes that the pools of the stack can have; `None` if they are not known.
-    pub new_nodes: Option<Pools<'a>>,
     /// The lookup of kinds, which have the readiness functions.
     pub kinds: Kinds,
     /// Writes the record.

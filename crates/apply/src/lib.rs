@@ -15,7 +15,6 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use kinds::gke::placement::Pools;
 use kinds::kind::Kind;
 use live::LiveApi;
 use live::watch::Watches;
@@ -227,7 +226,6 @@ pub async fn apply(
         owner: &plan.owner,
         cluster: plan.target.gke.as_ref(),
         desired: &plan.desired,
-        new_nodes: Pools::of(&plan.desired, &plan.external, &plan.capacity_options),
         kinds,
         writer: &writer,
         given: &given,

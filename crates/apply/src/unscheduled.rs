@@ -11,6 +11,7 @@ use crate::change_run::ChangeRun;
 use crate::failure::{brief, failed};
 use kinds::dask::why::part_of;
 use kinds::gke::node_pool::{NEW_GPU_NODE, allocatable_gpus};
+use kinds::gke::placement::Pools;
 use kinds::image_pull::{self, ImagePull, ImageSource};
 use kinds::kubernetes::object::is_ready;
 use kinds::kubernetes::pod_state::PodState;
@@ -20,7 +21,7 @@ use kinds::scope::POOL_LABEL;
 use live::Request;
 use model::address::FieldPath;
 use model::diag::Code;
-use model::resource::{Action, Api, Await, Progress, Readiness, Until};
+use model::resource::{Action, Api, Await, Identity, Progress, Readiness, Resource, Until};
 
 /// How long no node may come before a wait ends. The autoscaler looks every 10 s and tries the other zones of a pool within a
 /// minute; after a failure in all of them it backs off for 5 minutes or more, and a shortage of GPUs lasts for hours. Source:
@@ -99,7 +100,7 @@ impl ChangeRun<'_> {
         limit.is_some_and(|limit| known.blocked.is_some_and(|since| since.elapsed() >= limit))
     }
 
-    /// Returns how long no node may come for a pod. Events of pods that existed before this change may be old: GKE tries again after a
+    /// Returns how long no node may come for a pod: shorter if it selects a pool, or no new node of any pool takes it. Events of pods that existed before this change may be old: GKE tries again after a
     /// backoff of at least five minutes.
     fn limit(&self, found: &PodCause) -> Duration {
         let is_new = matches!(self.change.action, Action::Create | Action::Replace | Action::Run);
@@ -155,14 +156,19 @@ impl ChangeRun<'_> {
             events: &events,
             log: None,
             pools: &pools,
-            new_nodes: self.shared.new_nodes.as_ref(),
+            new_nodes: None,
             position: &position,
             // Objects of manifests and charts have none.
             has_keys: !self.change.address.as_str().contains('/'),
             program: "dask-infra",
             workers_address: None,
         };
-        let cause = why::of_pod(pod, &context)?;
+        let mut cause = why::of_pod(pod, &context)?;
+        if cause.outlook == Outlook::Unknown {
+            let live = self.live_pools().await;
+            let new_nodes = Pools::of(&live, &[], &[]);
+            cause = why::of_pod(pod, &PodContext { new_nodes: new_nodes.as_ref(), ..context })?;
+        }
         if cause.outlook != Outlook::PoolIsFull {
             return Some(cause);
         }
@@ -183,6 +189,31 @@ impl ChangeRun<'_> {
             return Some(Cause { outlook: Outlook::RoomIsComing, ..cause });
         }
         Some(cause)
+    }
+
+    /// Returns the resources that decide on new nodes, with the live cluster and its live pools; none if the cluster has other pools,
+    /// which the pod may wait for.
+    async fn live_pools(&self) -> Vec<Resource> {
+        let decides = |resource: &&Resource| match &resource.identity {
+            Identity::Cluster(_) | Identity::NodePool { .. } => true,
+            Identity::Object(id) => id.gvk.kind == "DaemonSet",
+            Identity::Check(_) => false,
+        };
+        let Some(cluster) = self.shared.cluster else { return Vec::new() };
+        let path = format!("/v1/{}", cluster.path());
+        let live = self.shared.api.send(Request::get(Api::Gke, path)).await.unwrap_or_default();
+        let mut found: Vec<Resource> = self.shared.desired.iter().filter(decides).cloned().collect();
+        let pools = live["nodePools"].as_array().map_or(&[][..], Vec::as_slice);
+        for pool in pools {
+            let own = found.iter_mut().find(|resource| resource.identity.pool() == pool["name"].as_str());
+            let Some(own) = own else { return Vec::new() };
+            own.body = pool.clone();
+        }
+        if let Some(own) = found.iter_mut().find(|resource| matches!(resource.identity, Identity::Cluster(_)))
+        {
+            own.body = live;
+        }
+        found
     }
 
     /// Returns true if pods on the nodes of a full pool are about to go: they are deleted, or belong to a job or a check.

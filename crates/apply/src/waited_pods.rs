@@ -30,8 +30,9 @@ impl WaitedPods {
         let own = found.own_object();
         let lists = [Part::Pods, Part::Program].into_iter().filter_map(|part| found.find(part));
         let lists = lists.filter_map(|list| list["items"].as_array()).flatten();
-        let pods = lists.chain((own["kind"] == "Pod").then_some(own));
-        let mut waiting: Vec<&Value> = pods.filter(is_unscheduled).collect();
+        let pods: Vec<&Value> = lists.chain((own["kind"] == "Pod").then_some(own)).collect();
+        let mut waiting: Vec<&Value> = pods.iter().copied().filter(is_unscheduled).collect();
+        waiting.retain(|pod| !is_replaced(pod, &pods));
         if !waiting.is_empty()
             && let Some(resource) = resource()
         {
@@ -45,13 +46,32 @@ impl WaitedPods {
 
     /// Takes the pods of a list that no node takes.
     pub fn read(&mut self, list: &[Value]) {
-        self.unscheduled = newest_of_each_pool(list.iter().filter(is_unscheduled).collect());
+        let pods: Vec<&Value> = list.iter().collect();
+        let waiting = pods.iter().copied().filter(is_unscheduled).filter(|pod| !is_replaced(pod, &pods));
+        self.unscheduled = newest_of_each_pool(waiting.collect());
     }
 }
 
 fn is_unscheduled(pod: &&Value) -> bool {
     let state = PodState(pod);
     state.phase() == "Pending" && state.unscheduled().is_some() && !state.is_terminating()
+}
+
+/// Returns true for a pod of an earlier revision of a Deployment: it is deleted once a pod of the newest one is ready.
+fn is_replaced(pod: &Value, pods: &[&Value]) -> bool {
+    let Some((deployment, revision)) = deployment_of(pod) else { return false };
+    let created = |pod: &Value| pod["metadata"]["creationTimestamp"].as_str().map(str::to_owned);
+    pods.iter().any(|other| {
+        let is_next = |(owner, hash): (String, String)| owner == deployment && hash != revision;
+        deployment_of(other).is_some_and(is_next) && created(other) > created(pod)
+    })
+}
+
+/// Returns the name of the Deployment of a pod, and the hash of its template.
+fn deployment_of(pod: &Value) -> Option<(String, String)> {
+    let hash = pod["metadata"]["labels"]["pod-template-hash"].as_str()?;
+    let set = pod["metadata"]["ownerReferences"][0]["name"].as_str()?;
+    Some((set.strip_suffix(hash)?.trim_end_matches('-').to_owned(), hash.to_owned()))
 }
 
 /// Returns the newest pod of each pool that they select: earlier ones may be of an earlier revision.
@@ -87,6 +107,27 @@ mod tests {
 
     fn names(pods: &WaitedPods) -> Vec<&str> {
         pods.unscheduled.iter().filter_map(|pod| pod["metadata"]["name"].as_str()).collect()
+    }
+
+    #[test]
+    fn pods_of_an_earlier_revision_do_not_count() {
+        let of = |name: &str, hash: &str, created: &str| {
+            let mut pod = pod(name, created, "a", "g");
+            pod["metadata"]["labels"]["pod-template-hash"] = json!(hash);
+            pod["metadata"]["ownerReferences"] =
+                json!([{ "kind": "ReplicaSet", "name": format!("web-{hash}") }]);
+            pod
+        };
+        let (early, late) = ("2026-01-01T00:00:00Z", "2026-01-01T00:09:00Z");
+        let (old, mut new) = (of("old", "5d8f", early), of("new", "77bc", late));
+        let mut pods = WaitedPods::default();
+        pods.read(&[old.clone(), new.clone()]);
+        assert_eq!(names(&pods), ["new"]);
+        new["status"] = json!({ "phase": "Running" });
+        pods.read(&[old.clone(), new]);
+        assert!(names(&pods).is_empty());
+        pods.read(&[old]);
+        assert_eq!(names(&pods), ["old"]);
     }
 
     #[test]

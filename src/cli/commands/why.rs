@@ -89,6 +89,7 @@ async fn find_causes(
         session,
         program: settings.program(),
         pools: pools(session, &world),
+        new_nodes: Pools::of(&lowered.resources, &lowered.external, &lowered.capacity_options),
         events: BTreeMap::new(),
         answer: Why::default(),
     };
@@ -139,6 +140,8 @@ struct CauseSearch<'a> {
     session: &'a Session,
     program: &'a str,
     pools: Vec<Pool>,
+    /// The new nodes of the pools.
+    new_nodes: Option<Pools<'a>>,
     /// Of each namespace that was asked for.
     events: BTreeMap<String, Vec<Value>>,
     answer: Why,
@@ -212,12 +215,11 @@ impl CauseSearch<'_> {
         };
         let lowered = self.session.lowered();
         let is_scaled = (kinds::of(resource.kind).scale_target)(resource, &lowered.resources).is_some();
-        let new_nodes = Pools::of(&lowered.resources, &lowered.external, &lowered.capacity_options);
         let around = PodContext {
             events: &events,
             log: log.as_deref(),
             pools: &self.pools,
-            new_nodes: new_nodes.as_ref(),
+            new_nodes: self.new_nodes.as_ref(),
             position: &place,
             has_keys: self.session.stack().pods().iter().any(|pod| pod.path == part),
             program: self.program,

@@ -519,4 +519,13 @@ async fn pods_of_fifty_generated_stacks_are_scheduled_as_validate_says() {
         *counts.entry(format!("{predicted:?}")).or_default() += 1;
     }
     println!("{counts:?}");
+    // The words of the program are more than one answer.
+    let share = |is_so: fn(&Predicted) -> bool| {
+        let of = lab.predicted.iter().filter(|(predicted, _)| is_so(predicted)).count();
+        of as f64 / lab.cases.len() as f64
+    };
+    assert!(share(|predicted| matches!(predicted, Predicted::Fits)) > 0.2, "{counts:?}");
+    assert!(share(|predicted| matches!(predicted, Predicted::Never)) > 0.1, "{counts:?}");
+    assert!(share(|predicted| matches!(predicted, Predicted::Lacking(_))) > 0.02, "{counts:?}");
+    assert!(share(|predicted| matches!(predicted, Predicted::Near)) < 0.25, "{counts:?}");
 }

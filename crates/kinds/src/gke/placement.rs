@@ -204,6 +204,8 @@ pub struct Pools<'r> {
     /// True if the stack creates the cluster. Then its zones are known, and so is which GPU pools get GKE's taint.
     is_own: bool,
     features: Features,
+    /// Keys of the labels that sections of pools set.
+    labels: BTreeSet<String>,
 }
 
 /// The answer of a new node to the question if it takes a pod.
@@ -311,6 +313,7 @@ impl<'r> Pools<'r> {
             has_other_nodes: own.is_none() || makes_pools || external.clone().any(|other| is_pool(&other)),
             is_own: own.is_some(),
             features: Features::read(&gke.body),
+            labels: BTreeSet::new(),
         };
         let has_gpu_taint = first.body["config"]["accelerators"].is_null();
         for pool in resources.iter().filter(is_pool) {
@@ -335,6 +338,7 @@ impl<'r> Pools<'r> {
         // Nobody knows the sizes of such a machine, so nobody knows what does not fit.
         self.has_other_nodes |= templates.is_empty();
         let nodes: Vec<NodeId> = templates.into_iter().map(|node| self.cluster.add(node)).collect();
+        self.labels.extend(settings.labels.keys().cloned());
         if !nodes.is_empty() {
             self.pools.push(PoolNodes { resource, settings, nodes, are_zones_known, has_capacity_options });
         }
@@ -388,20 +392,25 @@ impl<'r> Pools<'r> {
         }
     }
 
-    /// Returns true if a node lacks nothing but labels that somebody may set by hand.
-    pub fn lacks_only_labels(&self, refusals: &[Refusal]) -> bool {
-        let by_hand = |key: &str| !key.contains('/') && !self.is_pool_label(key);
-        refusals.iter().all(|refusal| labels_of(refusal).any(by_hand))
+    /// Returns true if the file alone decides that no node takes a pod. A live pool has the taints of its creation, so GPU nodes may
+    /// lack GKE's taint, and somebody may label a node by hand.
+    pub fn is_certain(&self, refused: &[(&PoolNodes<'_>, Vec<Refusal>)]) -> bool {
+        let by_hand = |key: &str| !key.contains('/') && !self.labels.contains(key);
+        let may_end = |refusal: &Refusal| match &refusal.reason {
+            Reason::Taint { taint } => taint.key == GPU,
+            _ => labels_of(refusal).any(by_hand),
+        };
+        !refused.iter().any(|(_, refusals)| refusals.iter().all(may_end))
     }
 
-    /// Returns the pool that is nearest to taking a live pod, with the reasons why its new nodes do not; `None` if the new nodes of
-    /// some pool take it, or may take it.
+    /// Returns the pool that is nearest to taking a live pod, with the reasons why its new nodes certainly do not; `None` if the new
+    /// nodes of some pool take it, or may take it.
     pub fn refusal_of(&self, pod: &Value) -> Option<(&PoolNodes<'r>, Vec<Refusal>)> {
         let namespace = pod["metadata"]["namespace"].as_str().unwrap_or("default");
         match self.place(&alone(admission().read(pod, namespace).ok()?)) {
             PodPlacement::Impossible(refused) => {
-                let (pool, refusals) = refused.into_iter().next()?;
-                (!self.lacks_only_labels(&refusals)).then_some((pool, refusals))
+                let is_certain = self.is_certain(&refused);
+                refused.into_iter().next().filter(|_| is_certain)
             }
             PodPlacement::Possible | PodPlacement::Near(..) => None,
         }
@@ -547,7 +556,9 @@ impl<'r> Pools<'r> {
         let certain = |is_certain: bool| if is_certain { Certainty::Certain } else { Certainty::Other };
         let label = |is_known: bool| if is_known { Certainty::Certain } else { Certainty::OtherNodes };
         match &refusal.reason {
-            Reason::Taint { taint } => certain(taint.key != GPU || self.is_own),
+            Reason::Taint { taint } => {
+                certain((taint.key != GPU || self.is_own) && !is_startup_taint(&taint.key))
+            }
             Reason::Short { resource: Amount::Extended(name), .. } => {
                 certain(name == GPU && !has_other_device_plugin(&pool.resource.body))
             }
@@ -584,17 +595,14 @@ impl<'r> Pools<'r> {
     /// Returns true for a label that only GKE or a section sets. Then the file alone shows which nodes have it. Programs that label
     /// nodes, such as GPU feature discovery, use keys with the domain of their makers.
     fn knows_label(&self, pool: &PoolNodes<'_>, key: &str) -> bool {
-        let is_of_section = self.is_pool_label(key) || (self.is_own && !key.contains('/'));
+        // `matchFields` have a field of the node, not a label.
+        let is_plain = !key.contains('/') && key != "metadata.name";
+        let is_of_section = self.labels.contains(key) || (self.is_own && is_plain);
         let is_of_purchase = key == SPOT_LABEL && pool.has_capacity_options;
         let is_zone = key.ends_with("/zone");
         (is_of_section || CERTAIN_LABELS.contains(&key))
             && !is_of_purchase
             && (!is_zone || pool.are_zones_known)
-    }
-
-    /// Returns true if the section of a pool sets the label.
-    pub fn is_pool_label(&self, key: &str) -> bool {
-        self.pools.iter().any(|pool| pool.settings.labels.contains_key(key))
     }
 
     /// Returns the one pool whose new nodes take a pod, or may take it; `None` if there are several, or none.
@@ -604,9 +612,16 @@ impl<'r> Pools<'r> {
             return None;
         }
         let question = self.cluster.ask(pod);
+        // Most pools have another label; reasons are texts.
+        let lacks_label = |pool: &PoolNodes<'_>, node: &Node| {
+            pod.node_selector
+                .iter()
+                .any(|(key, wanted)| node.labels.get(key) != Some(wanted) && self.knows_label(pool, key))
+        };
         let refuses = |pool: &PoolNodes<'_>, node: &Node| {
-            !question.takes(node)
-                && matches!(self.answer(pool, node, question.verdict(node)), Answer::Refused(_))
+            lacks_label(pool, node)
+                || (!question.takes(node)
+                    && matches!(self.answer(pool, node, question.verdict(node)), Answer::Refused(_)))
         };
         let is_candidate = |pool: &&PoolNodes<'_>| name.is_none_or(|name| *name == pool.settings.name);
         let takes = |pool: &&PoolNodes<'_>| !self.nodes(pool).all(|node| refuses(pool, node));
@@ -649,6 +664,18 @@ impl<'r> Pools<'r> {
         let node = zone.and_then(|zone| template(settings, zone, self.features).ok());
         node.is_some_and(|node| self.cluster.ask(pod).verdict(&node) == Fit::Fits)
     }
+}
+
+/// Returns true for a taint that somebody takes away once a node is prepared. Sources: cluster-autoscaler,
+/// `utils/taints/taints.go`; Cilium, "Considerations on Node Pool Taints and Unmanaged Pods".
+fn is_startup_taint(key: &str) -> bool {
+    const PREFIXES: [&str; 4] = [
+        "startup-taint.cluster-autoscaler.kubernetes.io/",
+        "status-taint.cluster-autoscaler.kubernetes.io/",
+        "ignore-taint.cluster-autoscaler.kubernetes.io/",
+        "node.cilium.io/agent-not-ready",
+    ];
+    PREFIXES.iter().any(|prefix| key.starts_with(prefix))
 }
 
 /// Returns true if a pod selects nodes of a compute class.

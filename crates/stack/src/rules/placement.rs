@@ -13,7 +13,7 @@ use kinds::scope::POOL_LABEL;
 use kinds::section::{PodRole, Pods, managed};
 use model::address::{Address, FieldPath};
 use model::diag::{Code, Diagnostic, listed};
-use model::resource::{KindId, Recreation, Resource};
+use model::resource::{Identity, KindId, Recreation, Resource};
 
 /// The maximum number of pools that a message names.
 const MAX_POOLS: usize = 3;
@@ -92,12 +92,9 @@ fn shortages(pools: &Pools<'_>, templates: &[PodTemplate<'_>], context: &Context
         sections.iter().map(|pods| (&pods.path, pods)).collect();
     // Pods of a request are those of another section, and pods that wait in a queue do not run all at once.
     let waiting = queues::waiting(context.stack);
-    // Pods that run to completion make room for pods that wait.
-    let ends =
-        |pod: &PodTemplate<'_>| matches!(pod.resource.kind, KindId::Job | KindId::DaskJob | KindId::Check);
-    let stays = |pod: &&PodTemplate<'_>| !ends(pod) && !pod.on_each_node && pod.queue.is_none();
+    let counts = |pod: &&PodTemplate<'_>| stays(pod) && !pod.on_each_node && pod.queue.is_none();
     let mut by_pool: BTreeMap<&Address, Vec<PoolPods<'_>>> = BTreeMap::new();
-    for template in templates.iter().filter(stays) {
+    for template in templates.iter().filter(counts) {
         let path = template.resource.origin_of(&template.path.key("spec"));
         let section = of_section.get(&path);
         let count = section.map_or(template.count, |pods| pods.replicas.into());
@@ -125,19 +122,45 @@ fn shortages(pools: &Pools<'_>, templates: &[PodTemplate<'_>], context: &Context
     found
 }
 
+/// Returns true for pods that stay. Others run to completion and make room for pods that wait, as those of jobs and of schedules do;
+/// of custom resources nobody knows.
+fn stays(pod: &PodTemplate<'_>) -> bool {
+    const STAYING: [&str; 5] = ["Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "Pod"];
+    let policy = pod.path.key("spec").key("restartPolicy");
+    let is_restarted = policy.find(&pod.resource.body).is_none_or(|policy| policy == "Always");
+    match (pod.resource.kind, &pod.resource.identity) {
+        (KindId::Job | KindId::DaskJob | KindId::Check, _) => false,
+        (KindId::Object, Identity::Object(id)) => is_restarted && STAYING.contains(&id.gvk.kind.as_str()),
+        _ => is_restarted,
+    }
+}
+
+/// The maximum number of different pods of a pool whose nodes are counted: the time grows with its square.
+const MAX_PACKED: usize = 200;
+
 fn shortage(pools: &Pools<'_>, pool: &PoolNodes<'_>, most: u64, here: &[PoolPods<'_>]) -> Option<Diagnostic> {
     let alone =
         |of: &PoolPods<'_>| PodRequirements { spread: Vec::new(), ..of.template.requirements.clone() };
-    let pods: Vec<(PodRequirements, u64)> = here.iter().map(|of| (alone(of), of.count)).collect();
+    let mut counts: BTreeMap<PodRequirements, u64> = BTreeMap::new();
+    for of in here {
+        *counts.entry(alone(of)).or_default() += of.count;
+    }
+    if counts.len() > MAX_PACKED {
+        return None;
+    }
+    let pods: Vec<(PodRequirements, u64)> = counts.into_iter().collect();
     let lacking = |near: Near| {
-        let needed = pools.pack(pool, &pods, None, near);
-        // A pod that no node takes has its own finding.
-        (needed.left == 0 && needed.nodes > most)
-            .then(|| (needed.nodes, pools.pack(pool, &pods, Some(most), near).left))
+        // A pod that an empty node does not take has its own finding, or needs something that the file does not tell.
+        let fits = |(pod, _): &&(PodRequirements, u64)| {
+            pools.pack(pool, &[(pod.clone(), 1)], Some(1), near).left == 0
+        };
+        let pods: Vec<(PodRequirements, u64)> = pods.iter().filter(fits).cloned().collect();
+        let needed = pools.pack(pool, &pods, None, near).nodes;
+        let all: u64 = pods.iter().map(|(_, count)| count).sum();
+        (needed > most).then(|| (needed, pools.pack(pool, &pods, Some(most), near).left, all))
     };
     let certain = lacking(Near::Fits);
-    let (needed, left) = certain.or_else(|| lacking(Near::DoesNotFit))?;
-    let all: u64 = pods.iter().map(|(_, count)| count).sum();
+    let (needed, left, all) = certain.or_else(|| lacking(Near::DoesNotFit))?;
     let ends = match most {
         1 => "1 node".to_owned(),
         most => format!("{most} nodes"),
@@ -151,7 +174,7 @@ fn shortage(pools: &Pools<'_>, pool: &PoolNodes<'_>, most: u64, here: &[PoolPods
         None => (
             Code::PodNearLimit,
             format!(
-                "{left} of {all} Pods may find no node: `{address}` ends at {ends}, and they ask for all but 1 %"
+                "{left} of {all} Pods may find no node: `{address}` ends at {ends}, and they ask for about all that it has"
             ),
         ),
     };
@@ -225,13 +248,9 @@ fn impossible(
         None => "no node".to_owned(),
     };
     let what = format!("{nodes} takes {} of `{}`", role(pod), pod.resource.address);
-    // A live pool has the taints of its creation, and what ran once stays in the file.
-    let gpu_taint =
-        |refusal: &Refusal| matches!(&refusal.reason, Reason::Taint { taint } if taint.key == GPU);
-    let is_tainted = refused.iter().any(|(_, refusals)| refusals.iter().all(gpu_taint));
-    let is_unlabeled = refused.iter().any(|(_, refusals)| pools.lacks_only_labels(refusals));
+    // What ran once stays in the file.
     let runs_once = matches!(pod.resource.recreation, Recreation::Once { .. });
-    let is_certain = is_of_section(pod) && !is_tainted && !is_unlabeled && !runs_once;
+    let is_certain = is_of_section(pod) && !runs_once && pools.is_certain(&refused);
     let finding = if is_certain { Diagnostic::error } else { Diagnostic::warning };
     refused.truncate(MAX_POOLS);
     let mut finding = finding(Code::NoNodeForPod, what);

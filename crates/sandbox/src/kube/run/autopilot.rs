@@ -174,7 +174,7 @@ fn requests_that_wait(cluster: &Cluster) -> Vec<Value> {
 
 fn takes_requests_for(view: &PoolView, pod: &Value, around: &Surroundings) -> bool {
     let node = template(view);
-    let takes = || Hosts::new(&[&node], &[], around.clone()).first(&asks(pod), [0]).is_some();
+    let takes = || Hosts::of_new(&[&node], around.clone()).first(&asks(pod), [0]).is_some();
     is_queued(view) && !view.deleting && takes()
 }
 
@@ -252,7 +252,7 @@ struct Opened<'p> {
 
 impl Opened<'_> {
     fn takes(&self, pod: &Value, around: &Surroundings) -> bool {
-        let mut host = Hosts::new(&[&self.node], &[], around.clone());
+        let mut host = Hosts::of_new(&[&self.node], around.clone());
         self.pods.iter().for_each(|pod| host.take(0, &asks(pod), &pod["spec"]));
         host.first(&asks(pod), [0]).is_some()
     }

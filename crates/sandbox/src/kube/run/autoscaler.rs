@@ -14,7 +14,7 @@ use super::events::{Level, emit};
 use super::market::Market;
 use super::nodes::{self, node_object};
 use super::round::{PoolView, Run};
-use super::scheduler::{Hosts, asks, surroundings, surroundings_of};
+use super::scheduler::{Hosts, Surroundings, asks, surroundings, surroundings_of};
 use model::catalog::{self, PriceModel};
 use model::prices::Prices;
 
@@ -41,6 +41,7 @@ pub fn missing_nodes(cluster: &Cluster, pools: &[PoolView], market: Market<'_>) 
         nodes.extend((0..on_their_way).map(|_| template(view)));
     }
     let fixed = nodes.len();
+    let around = surroundings_of(cluster, pools);
     let mut owners = Vec::new();
     for view in pools.iter().filter(|view| is_scaled(view)) {
         let mut left = free_nodes(view).min(u32::try_from(waiting.len()).unwrap_or(u32::MAX));
@@ -51,7 +52,7 @@ pub fn missing_nodes(cluster: &Cluster, pools: &[PoolView], market: Market<'_>) 
         }
         for zone in view.target_sizes.keys() {
             let node = template_in(view, zone);
-            let Some(asked) = asked(&node, &waiting, cluster, pools) else { continue };
+            let Some(asked) = asked(&node, &waiting, &around) else { continue };
             let here = market.free(pools, view, zone, asked).most(left);
             left -= here;
             nodes.extend((0..here).map(|_| node.clone()));
@@ -59,7 +60,7 @@ pub fn missing_nodes(cluster: &Cluster, pools: &[PoolView], market: Market<'_>) 
         }
     }
     let all: Vec<&Value> = nodes.iter().collect();
-    let mut hosts = Hosts::new(&all, &pods, surroundings_of(cluster, pools));
+    let mut hosts = Hosts::new(&all, &pods, around);
     hosts.take_daemon_pods(live.len()..all.len());
     let mut opened = vec![false; owners.len()];
     for pod in waiting {
@@ -101,8 +102,7 @@ pub(super) fn run(run: &mut Run<'_>) {
     let templates: Vec<Value> = scaled.iter().map(|view| template(view)).collect();
     let around = surroundings(|group, resource| run.objects(group, resource), run.pools);
     let there = Hosts::new(&coming.iter().collect::<Vec<_>>(), &pods, around.clone());
-    let mut new = Hosts::new(&templates.iter().collect::<Vec<_>>(), &[], around);
-    new.take_daemon_pods(0..templates.len());
+    let new = Hosts::of_new(&templates.iter().collect::<Vec<_>>(), around);
     let mut events = Vec::new();
     for pod in waiting {
         let asked = asks(pod);
@@ -201,9 +201,8 @@ fn growth(view: &PoolView) -> String {
 }
 
 /// Since when a pod has waited for such a node.
-fn asked(node: &Value, waiting: &[&Value], cluster: &Cluster, pools: &[PoolView]) -> Option<Timestamp> {
-    let mut host = Hosts::new(&[node], &[], surroundings_of(cluster, pools));
-    host.take_daemon_pods([0]);
+fn asked(node: &Value, waiting: &[&Value], around: &Surroundings) -> Option<Timestamp> {
+    let host = Hosts::of_new(&[node], around.clone());
     let fitting = waiting.iter().filter(|pod| host.first(&asks(pod), [0]).is_some());
     fitting.filter_map(|pod| text(pod, "/metadata/creationTimestamp").parse().ok()).min()
 }

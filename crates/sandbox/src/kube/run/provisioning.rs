@@ -145,7 +145,7 @@ fn chosen<'p>(run: &Run<'p>, template: &Value, pods: u64) -> Result<Vec<Place<'p
     for view in run.pools.iter().filter(|view| is_queued(view) && !view.deleting) {
         for zone in view.target_sizes.keys() {
             let node = template_in(view, zone);
-            let mut host = Hosts::new(&[&node], &[], around.clone());
+            let mut host = Hosts::of_new(&[&node], around.clone());
             let mut each = 0_u64;
             while each < pods && host.first(&asked, [0]).is_some() {
                 host.take(0, &asked, &pod["spec"]);

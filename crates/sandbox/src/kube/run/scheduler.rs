@@ -80,14 +80,18 @@ pub fn surroundings<'a>(
     let own = objects("storage.k8s.io", "storageclasses").into_iter();
     around.classes.extend(own.map(|class| (name(class).to_owned(), StorageClass::read(class))));
     around.default_class = Some(gke::DEFAULT_CLASS.to_owned());
-    let daemon_sets = objects("apps", "daemonsets").into_iter().filter_map(daemon_pod).collect();
+    let daemon_sets =
+        objects("apps", "daemonsets").into_iter().filter_map(|set| daemon_pod(set, features)).collect();
     Surroundings { cluster: around, features, daemon_sets }
 }
 
 /// Returns the pods of a DaemonSet; `None` for GKE's own, which are counted as GKE's pods.
-fn daemon_pod(set: &Value) -> Option<PodRequirements> {
-    let template = &set["spec"]["template"];
-    (namespace(set) != SYSTEM && !is_deleted(set)).then(|| asks(template))
+fn daemon_pod(set: &Value, features: Features) -> Option<PodRequirements> {
+    let gpus = Gpus { kind: String::new(), count: 1, partition: None, sharing: None, driver: Driver::None };
+    let pool = Pool { gpus: Some(gpus), ..Pool::new("", "") };
+    let is_gke = namespace(set) == SYSTEM
+        && system::on_each_node(&pool, features).iter().any(|pod| pod.name == name(set));
+    (!is_gke && !is_deleted(set)).then(|| asks(&set["spec"]["template"]))
 }
 
 /// The state around nodes and pods that decides on places.
@@ -176,6 +180,27 @@ impl<'a> Hosts<'a> {
         hosts
     }
 
+    /// New nodes, with the pods of DaemonSets that they take, as the cluster autoscaler counts. Source:
+    /// `simulator/node_info_utils.go` of cluster-autoscaler.
+    pub fn of_new(nodes: &[&'a Value], around: Surroundings) -> Self {
+        let mut hosts = Self::new(nodes, &[], around);
+        hosts.take_daemon_pods(0..nodes.len());
+        hosts
+    }
+
+    /// Gives new nodes to the pods of DaemonSets that they take.
+    pub fn take_daemon_pods(&mut self, new: impl IntoIterator<Item = usize>) {
+        let pods = std::mem::take(&mut self.daemon_sets);
+        for index in new {
+            for pod in &pods {
+                if self.first(pod, [index]).is_some() {
+                    self.take(index, pod, &Value::Null);
+                }
+            }
+        }
+        self.daemon_sets = pods;
+    }
+
     fn add(&mut self, node: &Value, bound: &[&Value]) {
         let of_gke = bound.iter().filter(|pod| namespace(pod) == SYSTEM).map(|pod| name(pod)).collect();
         let (mut read, mut weights) = (Node::read(node), [0, 0]);
@@ -218,20 +243,6 @@ impl<'a> Hosts<'a> {
     /// The reasons why a host does not take a pod, in the scheduler's words; none when it does.
     pub fn words(&self, pod: &PodRequirements, index: usize) -> Vec<String> {
         self.node(index).map(|node| self.cluster.ask(pod).words(node)).unwrap_or_default()
-    }
-
-    /// Gives new hosts to the pods of DaemonSets that they take, as the cluster autoscaler counts. Source:
-    /// `simulator/node_info_utils.go` of cluster-autoscaler.
-    pub fn take_daemon_pods(&mut self, new: impl IntoIterator<Item = usize>) {
-        let pods = std::mem::take(&mut self.daemon_sets);
-        for index in new {
-            for pod in &pods {
-                if self.first(pod, [index]).is_some() {
-                    self.take(index, pod, &Value::Null);
-                }
-            }
-        }
-        self.daemon_sets = pods;
     }
 
     /// Gives a host to a pod.
