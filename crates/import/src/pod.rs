@@ -1,8 +1,6 @@
 //! A live PodSpec as keys of a section: short keys where possible, and `pod` for the rest. The result is lowered again and
 //! compared with the live spec. A part that differs goes into `pod` as a whole.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Map, Value, json};
 
 use crate::text;
@@ -16,6 +14,7 @@ use kinds::pod::{self, DIRECTIVE, Pod};
 use kinds::scope::{POOL_LABEL, PoolFacts, Scope};
 use kinds::section::{PodKeys, PodRole};
 use kinds::security_defaults;
+use kinds::worker_resources::{self, WorkerResources};
 use model::address::FieldPath;
 use model::schema::{self, Schema};
 use model::secrets::{has_secret_shape, is_literal};
@@ -34,7 +33,7 @@ pub(crate) enum Part {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Short {
     pub(crate) image: String,
-    pub(crate) resources: BTreeMap<String, f64>,
+    pub(crate) resources: WorkerResources,
     pub(crate) args: Vec<String>,
     pub(crate) keys: PodKeys,
 }
@@ -182,22 +181,22 @@ fn env(live: &Value) -> Env {
 }
 
 /// Returns the arguments if they are not the default ones, and Dask's resources, which are taken from the end of the arguments.
-fn args(part: Part, own: &Value, short: &Short) -> (Vec<String>, BTreeMap<String, f64>) {
+fn args(part: Part, own: &Value, short: &Short) -> (Vec<String>, WorkerResources) {
     let texts = |value: &Value| -> Vec<String> {
         value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
     };
     let mut given = texts(&own["args"]);
-    let mut resources = BTreeMap::new();
+    let mut resources = WorkerResources::default();
     if let (Part::Worker, [.., flag, list]) = (part, given.as_slice())
-        && flag == "--resources"
+        && flag == worker_resources::OPTION
     {
         let pairs = list.split(' ').map(|pair| {
             let (name, amount) = pair.split_once('=')?;
-            let amount: f64 = amount.parse().ok().filter(|n: &f64| n.is_finite())?;
+            let amount: f64 = amount.parse().ok()?;
             (format!("{name}={amount}") == pair).then(|| (name.to_owned(), amount))
         });
-        let pairs: Option<BTreeMap<String, f64>> = pairs.collect();
-        if let Some(pairs) = pairs {
+        let pairs: Option<WorkerResources> = pairs.collect();
+        if let Some(pairs) = pairs.filter(|pairs| pairs.problems().next().is_none()) {
             given.truncate(given.len() - 2);
             resources = pairs;
         }

@@ -191,6 +191,10 @@ fn every_pod_comes_back() {
             "resources": { "limits": { "nvidia.com/gpu": "2", "cpu": "1", "memory": "2Gi" }, "requests": { "cpu": "1" } },
             "ports": [{ "name": "p", "containerPort": 1 }], "volumeMounts": [{ "name": "v", "mountPath": "/v" }],
         }], "initContainers": [{ "name": "i", "image": "i" }] }),
+        json!({ "containers": [{
+            "name": "worker", "image": "other:1",
+            "args": ["dask", "worker", "--name", "$(DASK_WORKER_NAME)", "--resources", "GPU=0"],
+        }] }),
         json!({ "containers": [{ "name": "worker", "image": "daskdev/dask:latest", "env": [
             { "name": "Z", "value": "1" }, { "name": "A", "value": "2" },
         ], "resources": { "limits": { "cpu": "1", "memory": "1Gi" }, "requests": { "cpu": "1", "memory": "1Gi" } } }] }),

@@ -53,6 +53,14 @@ impl DaskConfig {
         self.0.is_empty()
     }
 
+    /// Returns it with one more value, which replaces that of the same key.
+    #[must_use]
+    pub(crate) fn with(&self, key: &str, value: Value) -> Self {
+        let mut table = self.0.clone();
+        table.insert(key.to_owned(), value);
+        Self(table)
+    }
+
     /// Returns the values with their variables, in the order of the table.
     pub fn settings(&self) -> Vec<Setting> {
         let mut settings = Vec::new();

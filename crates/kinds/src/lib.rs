@@ -36,6 +36,7 @@ pub mod security_defaults;
 pub mod short_forms;
 pub mod slurm;
 pub mod status;
+pub mod worker_resources;
 
 /// Returns the kind of an id.
 pub fn of(id: KindId) -> &'static Kind {

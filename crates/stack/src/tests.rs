@@ -281,3 +281,15 @@ fn variables_keep_their_type_and_can_be_given() {
     assert_eq!(loaded.stack.dask_cluster["one"].scheduler.keys.env["LOG"].text(), Some("${not a reference}"));
     assert_eq!(loaded.stack.gke.unwrap().project, "demo");
 }
+
+#[test]
+fn a_program_in_a_pod_has_its_resources_as_an_annotation() {
+    let text = include_str!("../../../tests/cases/plan-check-resources/stack.toml");
+    let loaded = with_options(|options| parse_text("stack.toml", text, options)).unwrap();
+    let lowered = crate::lower::lower(&loaded.stack, true);
+    let check = lowered.resources.iter().find(|resource| resource.address.as_str() == "check.etl").unwrap();
+    let variables = check.body["spec"]["containers"][0]["env"].as_array().unwrap();
+    let name = "DASK_DISTRIBUTED__CLIENT__PRELOAD";
+    let preload = variables.iter().find(|variable| variable["name"] == name).unwrap();
+    assert!(preload["value"].as_str().unwrap().contains(r#"annotate(resources={\"GPU\":1.0})"#), "{preload}");
+}

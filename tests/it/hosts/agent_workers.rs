@@ -156,6 +156,7 @@ fn no_two_workers_have_one_gpu() {
     let mut wanted = cluster(2, ports);
     wanted["spec"]["worker"]["gpus"] = json!(1);
     wanted["spec"]["worker"]["cudaOptions"] = json!(["--rmm-pool-size", "0.8", "--rmm-async"]);
+    wanted["spec"]["worker"]["resources"] = json!({ "MEM": 2.5, "GPU": 1.0 });
     let path = format!("{HOSTS}/clusters/c");
     let setting = Setting { path: Some(home.path()), ..Setting::default() };
     let mut agent = Agent::start_with(state.path(), &setting);
@@ -180,7 +181,13 @@ fn no_two_workers_have_one_gpu() {
     let log = fs::read_to_string(agent.folder().join("logs/c-worker-1.log")).unwrap();
     // One of three GPUs comes with a third of the memory.
     let limit = "--memory-limit 0.3333";
-    for part in ["devices GPU-b", "-m dask cuda worker tcp://", "--rmm-pool-size 0.8 --rmm-async", limit] {
+    for part in [
+        "devices GPU-b",
+        "-m dask cuda worker tcp://",
+        "--rmm-pool-size 0.8 --rmm-async",
+        limit,
+        "--resources GPU=1.0,MEM=2.5",
+    ] {
         assert!(log.contains(part), "{part}: {log}");
     }
     // More than there are, in a group beside it and by its number.

@@ -539,6 +539,39 @@ fn a_program_of_ones_own_passes_by_its_exit_code() {
     here.run(&["plan"]).expect(0).says("1 check to run");
 }
 
+/// Says on which workers its tasks ran, and what the scheduler demands for them.
+const WHERE: &str = r#"
+import dask
+from dask.distributed import Client, get_worker
+def declared(number):
+    return str(get_worker().state.total_resources)
+with Client() as client:
+    client.wait_for_workers(2)
+    kept = client.map(declared, range(20))
+    seen = set(client.gather(kept)) | set(dask.compute(*map(dask.delayed(declared), range(20))))
+    demanded = client.run_on_scheduler(
+        lambda dask_scheduler: {str(task.resource_restrictions) for task in dask_scheduler.tasks.values()})
+print('declared', *seen, 'demanded', *demanded)
+"#;
+
+#[test]
+fn tasks_of_a_program_run_where_their_resources_are() {
+    let more = format!(
+        "[dask_cluster.work.group.fast]\nreplicas = 1\nresources = {{ FAST = 2, MEM = 2.5 }}\n\n\
+         [check.own]\nrun = [\"python\", \"-c\", '''{WHERE}''']\nresources = {{ FAST = 1 }}\n"
+    );
+    let here = LocalUser::new("replicas = 1", &more);
+    here.apply().expect(0).says("check.own: passed");
+    here.nothing_to_do();
+    let said = "declared {'FAST': 2.0, 'MEM': 2.5} demanded {'FAST': 1.0}";
+    here.run(&["run", "check.own", "--auto-approve"]).expect(0).says(said);
+    // Other resources are another check. What no worker declares is found before anything runs.
+    here.user.edit("{ FAST = 1 }", "{ FAST = 2 }");
+    here.run(&["plan"]).expect(0).says("1 check to run");
+    here.user.edit("{ FAST = 2 }", "{ FAST = 3 }");
+    here.run(&["plan"]).expect(1).says("the program would wait forever");
+}
+
 #[test]
 fn checks_measure_the_network_and_use_gpus() {
     needs!(&[Part::Operator]);

@@ -29,6 +29,7 @@ use crate::scope::{DaskFacts, POOL_LABEL, PoolFacts, Scope, allow_client};
 use crate::section::{LiveName, NameRule, Section, SectionHead};
 use crate::security_defaults;
 use crate::short_forms;
+use crate::worker_resources::WorkerResources;
 use model::address::{Address, FieldPath};
 use model::quantity::Quantity;
 use model::resource::{
@@ -69,6 +70,10 @@ pub struct Check {
     /// workers are created.
     #[serde(default, rename = "as", skip_serializing_if = "Option::is_none")]
     pub role: Option<CheckRole>,
+    /// Dask resources that each task of your program takes, as by `dask.annotate(resources={"GPU": 1})`: `{ GPU = 1 }`. Workers or a group
+    /// of the Dask cluster declare them in their `resources`. For a program as a client.
+    #[serde(default, skip_serializing_if = "WorkerResources::is_empty")]
+    pub resources: WorkerResources,
     /// The longest time for its Pod on its node, including the download of the image: `"30m"`. The wait for a node is not part of it.
     /// Default 15 minutes for all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -413,7 +418,9 @@ fn plain_pod<'a>(
     let named_cluster = scope.dask_cluster(section.cluster.as_deref());
     let cluster = named_cluster.filter(|_| section.is_client(on_hosts));
     let (mut spec, annotations) = match &section.run {
-        CheckRun::Program(words) => client(&check_program::own(words), section, cluster, scope),
+        CheckRun::Program(words) => {
+            client(&check_program::own(words, &section.resources), section, cluster, scope)
+        }
         CheckRun::BuiltIn(check) if section.is_client(on_hosts) => {
             client(&check.program().client(), section, cluster, scope)
         }

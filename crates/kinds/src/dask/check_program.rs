@@ -1,11 +1,15 @@
 //! Checks that run as a client of a Dask cluster: if it computes, how fast its workers exchange data, and if they can use their
 //! GPUs.
 
+use std::borrow::Cow;
+
 use serde_json::{Value, json};
 
 use crate::dask::device_memory;
+use crate::dask_config::DaskConfig;
 use crate::json::text;
 use crate::scope::DaskFacts;
+use crate::worker_resources::WorkerResources;
 
 /// The annotation that names the Dask cluster whose environment a program on a host uses.
 const CLUSTER_ANNOTATION: &str = "hosts.dask-infra.dev/cluster";
@@ -74,7 +78,7 @@ pub const CUDF: Program =
 impl Program {
     /// Returns it as a client of a Dask cluster.
     pub fn client(&self) -> Client<'static> {
-        Client { name: self.name, words: vec!["python", "-c", self.text] }
+        Client { name: self.name, words: vec!["python", "-c", self.text], resources: None }
     }
 }
 
@@ -85,11 +89,27 @@ pub struct Client<'a> {
     name: &'a str,
     /// The words of the command line.
     words: Vec<&'a str>,
+    /// Dask's resources that all of its tasks take.
+    resources: Option<&'a WorkerResources>,
 }
 
-/// Returns the client of a check that runs the user's program.
-pub fn own(words: &[String]) -> Client<'_> {
-    Client { name: "program", words: words.iter().map(String::as_str).collect() }
+impl Client<'_> {
+    /// Returns Dask's configuration in its process.
+    fn config<'c>(&self, cluster: &'c DaskFacts) -> Cow<'c, DaskConfig> {
+        match self.resources {
+            Some(resources) => Cow::Owned(resources.annotate(&cluster.config)),
+            None => Cow::Borrowed(&cluster.config),
+        }
+    }
+}
+
+/// Returns the client of a check that runs the user's program, whose tasks take `resources`.
+pub fn own<'a>(words: &'a [String], resources: &'a WorkerResources) -> Client<'a> {
+    Client {
+        name: "program",
+        words: words.iter().map(String::as_str).collect(),
+        resources: Some(resources).filter(|resources| !resources.is_empty()),
+    }
 }
 
 /// Returns the line that the log of a built-in check must have; `None` for the user's program, which passes by its exit code.
@@ -118,7 +138,7 @@ pub fn in_cluster(client: &Client<'_>, cluster: &DaskFacts, least: Option<u64>) 
             "name": client.name,
             "image": cluster.image,
             "args": client.words,
-            "env": variables(cluster.config.container_variables(), cluster, least),
+            "env": variables(client.config(cluster).container_variables(), cluster, least),
         }],
     })
 }
@@ -140,7 +160,7 @@ pub fn container(program: Program, image: &str) -> Value {
 
 /// Returns the spec of the pod that runs it on a host, and the annotations that name the cluster.
 pub fn on_host(client: &Client<'_>, cluster: &DaskFacts, least: Option<u64>) -> (Value, Value) {
-    let config = cluster.config.variables().into_iter();
+    let config = client.config(cluster).variables().into_iter();
     let config = config.map(|(name, literal)| json!({ "name": name, "value": literal }));
     let spec = json!({
         "restartPolicy": "Never",

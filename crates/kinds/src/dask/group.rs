@@ -1,7 +1,5 @@
 //! Further groups of workers of a Dask cluster.
 
-use std::collections::BTreeMap;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -33,6 +31,7 @@ use crate::scope::Scope;
 use crate::section::{Lifecycle, LiveName, Manage, NameRule, PodKeys, PodRole, Pods, Section, SectionHead};
 use crate::slurm::SlurmKeys;
 use crate::status::StatusLine;
+use crate::worker_resources::WorkerResources;
 use model::address::{Address, FieldPath};
 use model::resource::{Await, Effect, Facts, Identity, KindId, Readiness, Recreation, Resource, Step, Until};
 
@@ -109,8 +108,8 @@ pub struct DaskGroup {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_run_duration: Option<String>,
     /// Dask resources of each worker, which tasks can request: `{ GPU = 1 }`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub resources: BTreeMap<String, f64>,
+    #[serde(default, skip_serializing_if = "WorkerResources::is_empty")]
+    pub resources: WorkerResources,
     /// Arguments of the image's entry point. Default as for the cluster's `worker`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,

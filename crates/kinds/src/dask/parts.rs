@@ -1,7 +1,5 @@
 //! The scheduler and the default workers of a cluster, from its own section or from the section that a job copies.
 
-use std::collections::BTreeMap;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -15,6 +13,7 @@ use crate::kubernetes::pod_code::PodCode;
 use crate::scope::Scope;
 use crate::section::{PodKeys, PodRole, Pods};
 use crate::slurm::SlurmKeys;
+use crate::worker_resources::WorkerResources;
 use model::address::FieldPath;
 
 /// The scheduler of a Dask cluster.
@@ -82,8 +81,8 @@ pub struct Worker {
     #[serde(flatten)]
     pub keys: PodKeys,
     /// Dask resources of each worker, which tasks can request: `{ GPU = 1 }`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub resources: BTreeMap<String, f64>,
+    #[serde(default, skip_serializing_if = "WorkerResources::is_empty")]
+    pub resources: WorkerResources,
     /// Arguments of the image's entry point. Default `dask cuda worker --name $(DASK_WORKER_NAME)` with GPUs,
     /// `dask worker --name $(DASK_WORKER_NAME)` without.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

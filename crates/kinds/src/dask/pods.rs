@@ -16,6 +16,7 @@ use crate::kubernetes::template;
 pub use crate::kubernetes::template::{PodSpecKeys, provenance};
 use crate::kubernetes::workload::deployment_ready;
 use crate::scope::{DASK_OPERATOR, Scope};
+use crate::worker_resources::WorkerResources;
 use model::address::Address;
 use model::resource::{Await, Identity, Progress, Readiness, Resource, Until};
 
@@ -76,11 +77,7 @@ pub fn worker(
         if pod_keys.args.is_empty() { named.map(str::to_owned).collect() } else { pod_keys.args.to_vec() };
     args.extend(process.args());
     args.extend(device_memory.args());
-    let resources = pod_keys.resources.into_iter().flatten().map(|(name, amount)| format!("{name}={amount}"));
-    let resources: Vec<String> = resources.collect();
-    if !resources.is_empty() {
-        args.extend(["--resources".to_owned(), resources.join(" ")]);
-    }
+    args.extend(pod_keys.resources.into_iter().flat_map(WorkerResources::args));
     worker_pod(&args, pod_keys, process, scope)
 }
 

@@ -21,6 +21,7 @@ use crate::section::PodKeys;
 use crate::short_forms::host_names;
 use crate::slurm::SlurmKeys;
 use crate::status::StatusLine;
+use crate::worker_resources::WorkerResources;
 use model::address::{Address, FieldPath};
 use model::quantity::Quantity;
 use model::resource::{Await, Effect, Facts, KindId, Readiness, Resource, Step};
@@ -37,7 +38,7 @@ pub(crate) fn body(
     keys: &PodKeys,
     (process, device_memory): (&ProcessKeys, &DeviceMemoryKeys),
     config: &DaskConfig,
-    resources: &std::collections::BTreeMap<String, f64>,
+    resources: &WorkerResources,
     scope: &Scope,
 ) -> Value {
     let ProcessKeys { threads, processes, interface, local_directory, worker_port, nanny_port, nanny: _ } =
@@ -170,6 +171,7 @@ pub(crate) fn provenance(origin: &FieldPath, process: &ProcessKeys) -> Vec<(Fiel
         (path("workerPort"), origin.key("worker_port")),
         (path("nannyPort"), origin.key("nanny_port")),
         (path("nanny"), origin.key("nanny")),
+        (path("resources"), origin.key("resources")),
         (path("env"), origin.key("env")),
         (path("secrets"), origin.key("env")),
         (path("hosts"), origin.key("hosts")),

@@ -1,7 +1,5 @@
 //! Pods from the short keys that sections share: resources, placement, dependencies.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 
 use crate::dask_config::DaskConfig;
@@ -11,6 +9,7 @@ use crate::node_selection::Machines;
 use crate::scope::{POOL_LABEL, Scope};
 use crate::section::PodKeys;
 use crate::security_defaults;
+use crate::worker_resources::WorkerResources;
 use model::address::{Address, FieldPath};
 
 /// The taint of nodes for queued requests. GKE adds it to pools with `queued`. GKE may or may not add the toleration to pods that
@@ -25,7 +24,7 @@ pub struct PodSpecKeys<'a> {
     /// Its other settings, such as its resources and where it runs.
     pub keys: &'a PodKeys,
     /// Dask's own resources, for workers.
-    pub resources: Option<&'a BTreeMap<String, f64>>,
+    pub resources: Option<&'a WorkerResources>,
     /// Dask's configuration, for schedulers, workers and clients.
     pub config: Option<&'a DaskConfig>,
 }

@@ -964,7 +964,8 @@ codes! {
     CheckProgram "DI0349" "the program of a check"
     "`run` of a check may be the words of a program. As a client it runs once the Dask cluster is ready; with `as = \"worker\"` it runs \
      before the workers are created, in a Pod with their image, resources and nodes, so `pool` and the other keys of the place are \
-     those of the workers. On hosts it is a program of Python and a client."
+     those of the workers. On hosts it is a program of Python and a client. `resources` are what each task of a client takes: a worker or a \
+     group of its Dask cluster declares all of them."
     => "[check.torch]\nrun = [\"python\", \"-c\", \"import torch; assert torch.cuda.is_available()\"]\nas = \"worker\""
 
     CodeKeys "DI0350" "a key for code that cannot work"

@@ -53,6 +53,7 @@ pub(crate) mod shares;
 mod slurm;
 mod spot;
 mod ssh_hosts;
+mod task_resources;
 mod values;
 mod worker_section;
 mod workers;
@@ -85,6 +86,7 @@ const RULES: &[Rule] = &[
     hosts::checks_have_a_cluster,
     hosts::least_bandwidths_are_numbers,
     checks::programs_can_run,
+    task_resources::tasks_find_their_resources,
     code::files_can_be_copied,
     code::code_has_a_use,
     code::working_folders_exist,

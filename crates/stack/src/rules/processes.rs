@@ -7,6 +7,7 @@ use kinds::dask::cluster::{Scheduler, Worker};
 use kinds::dask::process::{Nanny, ports};
 use kinds::hosts::cluster::TCP;
 use kinds::hosts::workers::threads_of;
+use kinds::worker_resources;
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
 
@@ -74,6 +75,7 @@ pub(crate) fn processes_fit(context: &mut Context<'_>) {
 
 fn of_workers(workers: &Workers<'_>, on_hosts: bool, findings: &mut Vec<Finding>) {
     anywhere(workers, findings);
+    findings.extend(Finding::of_resources(workers.resources, &workers.path.key("resources")));
     gpu_memory::fits(workers, findings);
     if on_hosts { on_a_host(workers, findings) } else { in_pods(workers, findings) }
 }
@@ -89,7 +91,7 @@ fn of_scheduler(scheduler: &Scheduler, path: &FieldPath, findings: &mut Vec<Find
 }
 
 fn anywhere(workers: &Workers<'_>, findings: &mut Vec<Finding>) {
-    let Workers { path, process, keys, resources, .. } = workers;
+    let Workers { path, process, keys, .. } = workers;
     let mut say = |message: String, places: Vec<(FieldPath, &'static str)>, help: &str| {
         findings.push(Finding { message, places, help: help.to_owned() });
     };
@@ -131,17 +133,6 @@ fn anywhere(workers: &Workers<'_>, findings: &mut Vec<Finding>) {
         let message = format!("`{path}` has both `gpus` and `processes`");
         let places = vec![(path.key("gpus"), "one process for each GPU"), (path.key("processes"), "again")];
         say(message, places, "remove `processes`: `dask cuda worker` starts one process for each GPU");
-    }
-    for (name, amount) in resources.iter() {
-        // `dask worker --resources` takes `A=1,B=2`.
-        let place = path.key("resources").key(name);
-        if name.is_empty() || name.contains(|c: char| c.is_whitespace() || matches!(c, '=' | ',')) {
-            let message = format!("`{name}` cannot be the name of a Dask resource");
-            say(message, vec![(place, "")], "a name has no blanks, no `=` and no `,`");
-        } else if !amount.is_finite() || *amount < 0.0 {
-            let message = format!("`{place}` is not an amount: {amount}");
-            say(message, vec![(place, "")], "give a number that is not negative");
-        }
     }
     for (name, _) in process.variables().iter().filter(|(name, _)| keys.env.contains_key(name)) {
         let message = format!("`{}` sets what `nanny` sets", path.key("env").key(name));
@@ -203,7 +194,7 @@ fn on_a_host(workers: &Workers<'_>, findings: &mut Vec<Finding>) {
 }
 
 fn in_pods(workers: &Workers<'_>, findings: &mut Vec<Finding>) {
-    let Workers { path, process, device_memory, .. } = workers;
+    let Workers { path, process, device_memory, resources, .. } = workers;
     if process.processes.is_some_and(|processes| processes > 1) {
         findings.push(Finding {
             message: format!(
@@ -231,6 +222,9 @@ fn in_pods(workers: &Workers<'_>, findings: &mut Vec<Finding>) {
     }
     let options = process.options().into_iter().map(|(key, option, _)| (FieldPath::keys([key]), option));
     let options = options.chain(device_memory.options().into_iter().map(|(key, option, _)| (key, option)));
+    let declares =
+        (!resources.is_empty()).then(|| (FieldPath::keys(["resources"]), worker_resources::OPTION));
+    let options = options.chain(declares);
     for (key, option) in options.filter(|(_, option)| workers.has_option(option)) {
         let key = join(path, &key);
         findings.push(Finding {

@@ -1,10 +1,9 @@
 //! The workers of a section, and findings on their keys.
 
-use std::collections::BTreeMap;
-
 use kinds::dask::device_memory::DeviceMemoryKeys;
 use kinds::dask::process::ProcessKeys;
 use kinds::section::PodKeys;
+use kinds::worker_resources::{ResourceProblem, WorkerResources};
 use model::address::FieldPath;
 
 /// The workers of one section.
@@ -15,7 +14,7 @@ pub(super) struct Workers<'a> {
     pub image: &'a str,
     pub keys: &'a PodKeys,
     pub args: &'a [String],
-    pub resources: &'a BTreeMap<String, f64>,
+    pub resources: &'a WorkerResources,
 }
 
 impl Workers<'_> {
@@ -34,6 +33,24 @@ pub(super) struct Finding {
 }
 
 impl Finding {
+    /// Returns the findings on Dask's resources at a place.
+    pub fn of_resources(resources: &WorkerResources, place: &FieldPath) -> impl Iterator<Item = Self> {
+        resources.problems().map(move |(name, problem)| {
+            let place = place.key(name);
+            let (message, help) = match problem {
+                ResourceProblem::Name => (
+                    format!("`{name}` cannot be the name of a Dask resource"),
+                    "a name has no blanks, no `=` and no `,`",
+                ),
+                ResourceProblem::Amount => (
+                    format!("`{place}` is not an amount: {}", resources.amount(name)),
+                    "give a number above 0",
+                ),
+            };
+            Self { message, places: vec![(place, "")], help: help.to_owned() }
+        })
+    }
+
     /// Returns the finding on a path that is not absolute.
     pub fn relative_path(path: &str, place: FieldPath, help: &str) -> Self {
         Self {
