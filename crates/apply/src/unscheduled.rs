@@ -156,7 +156,7 @@ impl ChangeRun<'_> {
             events: &events,
             log: None,
             pools: &pools,
-            new_nodes: None,
+            refusal: &|_| None,
             position: &position,
             // Objects of manifests and charts have none.
             has_keys: !self.change.address.as_str().contains('/'),
@@ -167,7 +167,8 @@ impl ChangeRun<'_> {
         if cause.outlook == Outlook::Unknown {
             let live = self.live_pools().await;
             let new_nodes = Pools::of(&live, &[], &[]);
-            cause = why::of_pod(pod, &PodContext { new_nodes: new_nodes.as_ref(), ..context })?;
+            let refusal = |pod: &Value| new_nodes.as_ref()?.refusal_of(pod);
+            cause = why::of_pod(pod, &PodContext { refusal: &refusal, ..context })?;
         }
         if cause.outlook != Outlook::PoolIsFull {
             return Some(cause);

@@ -219,7 +219,7 @@ impl CauseSearch<'_> {
             events: &events,
             log: log.as_deref(),
             pools: &self.pools,
-            new_nodes: self.new_nodes.as_ref(),
+            refusal: &|pod| self.new_nodes.as_ref()?.refusal_of(pod),
             position: &place,
             has_keys: self.session.stack().pods().iter().any(|pod| pod.path == part),
             program: self.program,

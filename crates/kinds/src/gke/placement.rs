@@ -16,6 +16,7 @@ use crate::json::number;
 use crate::kubernetes::kueue::gang::QUEUE;
 use crate::kubernetes::manifest::pod_specs;
 use crate::kubernetes::template::QUEUED_TAINT;
+use crate::kubernetes::why::PoolRefusal;
 use crate::node_selection::{ACCELERATOR_LABEL, CLASS_LABEL, SPOT_LABEL};
 use crate::scope::POOL_LABEL;
 use fit::gke::pool::{Features, Pool};
@@ -405,12 +406,13 @@ impl<'r> Pools<'r> {
 
     /// Returns the pool that is nearest to taking a live pod, with the reasons why its new nodes certainly do not; `None` if the new
     /// nodes of some pool take it, or may take it.
-    pub fn refusal_of(&self, pod: &Value) -> Option<(&PoolNodes<'r>, Vec<Refusal>)> {
+    pub fn refusal_of(&self, pod: &Value) -> Option<PoolRefusal> {
         let namespace = pod["metadata"]["namespace"].as_str().unwrap_or("default");
         match self.place(&alone(admission().read(pod, namespace).ok()?)) {
             PodPlacement::Impossible(refused) => {
                 let is_certain = self.is_certain(&refused);
-                refused.into_iter().next().filter(|_| is_certain)
+                let (pool, refusals) = refused.into_iter().next().filter(|_| is_certain)?;
+                Some(PoolRefusal { pool: pool.resource.address.clone(), refusals })
             }
             PodPlacement::Possible | PodPlacement::Near(..) => None,
         }

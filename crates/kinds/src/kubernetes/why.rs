@@ -6,7 +6,6 @@
 
 use serde_json::Value;
 
-use crate::gke::placement::Pools;
 use crate::json::{number, text};
 use crate::kubernetes::pod_state::{ContainerState, PodState};
 use crate::pod;
@@ -128,6 +127,13 @@ impl Pool {
     }
 }
 
+/// A pool with the reasons why its new nodes do not take a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolRefusal {
+    pub pool: Address,
+    pub refusals: Vec<Refusal>,
+}
+
 /// Facts around a pod that help to explain it.
 pub struct PodContext<'a> {
     /// Events about the pod, in any order.
@@ -136,8 +142,9 @@ pub struct PodContext<'a> {
     pub log: Option<&'a str>,
     /// Node pools of the stack.
     pub pools: &'a [Pool],
-    /// The new nodes of the pools; `None` if they are not known, as on a cluster that is not of GKE.
-    pub new_nodes: Option<&'a Pools<'a>>,
+    /// Returns the pool that is nearest to taking a pod, with the reasons why its new nodes do not; `None` if new nodes of some pool
+    /// may take it, or are not known, as on a cluster that is not of GKE.
+    pub refusal: &'a dyn Fn(&Value) -> Option<PoolRefusal>,
     /// Returns the position of a key of the pod's section: `cpu` gives `stack.toml:12:5`.
     pub position: &'a dyn Fn(&str) -> String,
     /// True if the section has keys for its pod, such as `pool` and `gpus`.
@@ -340,8 +347,8 @@ fn unscheduled(pod: &Value, scheduled: &Value, context: &PodContext<'_>) -> Caus
         return cause;
     }
     let said = Some(shortened(message).to_owned());
-    if let Some((pool, refusals)) = context.new_nodes.and_then(|pools| pools.refusal_of(pod)) {
-        return fits_nowhere(&pool.resource.address, &refusals, scaling_said.or(said), context);
+    if let Some(refusal) = (context.refusal)(pod) {
+        return fits_nowhere(&refusal, scaling_said.or(said), context);
     }
     let has = |words: &str| reasons.iter().any(|(_, reason)| reason.starts_with(words));
     if let Some((_, reason)) = reasons.iter().find(|(_, reason)| reason.starts_with("Insufficient ")) {
@@ -412,12 +419,8 @@ fn unscheduled(pod: &Value, scheduled: &Value, context: &PodContext<'_>) -> Caus
 }
 
 /// Returns the cause for a pod that no new node of the stack's pools takes, by the pool that is nearest to taking it.
-fn fits_nowhere(
-    pool: &Address,
-    refusals: &[Refusal],
-    said: Option<String>,
-    context: &PodContext<'_>,
-) -> Cause {
+fn fits_nowhere(nearest: &PoolRefusal, said: Option<String>, context: &PodContext<'_>) -> Cause {
+    let PoolRefusal { pool, refusals } = nearest;
     let reasons: Vec<String> = refusals.iter().map(|refusal| refusal.reason.to_string()).collect();
     let what = format!(
         "no node that the stack's pools can have takes it; on a new node of {pool}, the nearest one, it {}",
@@ -740,7 +743,7 @@ pub fn of_pool(pool: &Pool, program: &str) -> Option<Cause> {
         log: None,
         pools: &[],
         position: &|_| String::new(),
-        new_nodes: None,
+        refusal: &|_| None,
         has_keys: false,
         program,
         workers_address: None,

@@ -45,7 +45,7 @@ fn judged(pod: &Value, events: &[Value], log: Option<&str>, pools: &[Pool]) -> O
             events,
             log,
             pools,
-            new_nodes: None,
+            refusal: &|_| None,
             position: &position,
             program: "dask-infra",
             has_keys: true,
