@@ -200,7 +200,8 @@ enum Command {
 }
 
 const START: &str = "Start here, without a cloud:\n  \
-    dask-infra init --from rapids-gke-lean && dask-infra --sandbox apply";
+    dask-infra init --from rapids-gke-lean\n  \
+    dask-infra --sandbox apply    shows the plan and asks";
 
 fn after_help() -> String {
     format!(

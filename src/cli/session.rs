@@ -69,6 +69,15 @@ pub struct PlanRequest<'a> {
     pub budget: Budget,
 }
 
+/// The cost of a stack as it is read, with its record.
+pub struct LiveCost {
+    /// `None` where Google bills nothing of the stack.
+    pub bill: Option<Bill>,
+    /// The reasons, as warnings, why no plan is possible: the bill has only the cost of what is live then.
+    pub unplanned: Option<Vec<Diagnostic>>,
+    pub record: Option<Record>,
+}
+
 impl PlanRequest<'_> {
     /// Requests a plan of the whole stack, without further options.
     pub fn new(mode: Mode) -> Self {
@@ -291,20 +300,25 @@ impl Session {
         Ok(plan)
     }
 
-    /// Returns the cost of the stack, of what is live and of what the stack file plans, with the record of the stack.
+    /// Returns the cost of the stack, of what is live and of what the stack file plans, with the record of the stack. A stack that
+    /// cannot be planned has the cost of what is live.
     ///
     /// # Errors
-    /// The live state cannot be read, or the stack cannot be planned; the diagnostics say why.
-    pub async fn bill(
-        &self,
-        link: &Link,
-        parallelism: usize,
-    ) -> Result<(Option<Bill>, Option<Record>), Failure> {
-        self.read_prices(link).await?;
-        let read = self.read(link, parallelism).await;
-        let plan = self.plan_with(&read.world, &PlanRequest::new(Mode::Apply), Baseline::Live);
-        let plan = plan.map_err(|failure| self.read_failure(failure, read.error.as_ref()))?;
-        Ok((plan.bill().cloned(), read.world.record))
+    /// The live state cannot be read.
+    pub async fn bill(&self, link: &Link, parallelism: usize) -> Result<LiveCost, Failure> {
+        let world = self.world(link, parallelism).await?;
+        let request = PlanRequest::new(Mode::Apply);
+        let (bill, unplanned) = match self.plan_with(&world, &request, Baseline::Live) {
+            Ok(plan) => (plan.bill().cloned(), None),
+            Err(failure) => {
+                let live = |inputs: Inputs<'_>| Ok(plan::cost::live_bill(&inputs));
+                let bill = self.with_inputs(&world, &request, Baseline::Live, live)?;
+                let warning =
+                    |found: &Diagnostic| Diagnostic { severity: Severity::Warning, ..found.clone() };
+                (bill, Some(failure.diagnostics().iter().map(warning).collect()))
+            }
+        };
+        Ok(LiveCost { bill, unplanned, record: world.record })
     }
 
     /// Returns the changes made outside this stack since the last apply.

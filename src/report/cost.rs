@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::still_running::StillRunning;
 use apply::Summary;
-use model::prices::{Origin, Sum};
+use model::prices::Sum;
 use plan::budget::{Budget, Excess};
 use plan::{Bill, Plan};
 
@@ -104,15 +104,6 @@ pub fn still_running(plan: &Plan, summary: &Summary) -> Option<RunningSections> 
     Some(RunningSections { sections, certain: is_certain, at_most: HourlySum::of(&sum) })
 }
 
-/// Returns the origin of prices: `list`, `file`, or the source that they name.
-pub fn prices_from(origin: &Origin) -> &str {
-    match origin {
-        Origin::List => "list",
-        Origin::File => "file",
-        Origin::Source(source) => source,
-    }
-}
-
 /// The cost of a section.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct SectionSums {
@@ -145,7 +136,8 @@ impl HourlySum {
 
 /// A sum without the digits that only floats have: a hundredth of a cent.
 pub fn dollars(usd: f64) -> f64 {
-    (usd * 10_000.0).round() / 10_000.0
+    let digits = (usd * 10_000.0).round() / 10_000.0;
+    if digits.is_finite() { digits } else { usd }
 }
 
 /// Returns the cost of a plan.
@@ -164,7 +156,7 @@ pub fn plan_cost(plan: &Plan) -> Option<PlanCost> {
     Some(PlanCost {
         region: region.clone(),
         prices_of: date.clone(),
-        prices_from: prices_from(&bill.origin()).to_owned(),
+        prices_from: bill.origin().as_str().to_owned(),
         spot_snapshot: bill.has_spot().then(|| date.clone()),
         before: bill.before().as_ref().map(HourlySum::of),
         after: HourlySum::of(&bill.after()),

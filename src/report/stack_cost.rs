@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::cost::{HourlySum, dollars, prices_from};
+use super::cost::{HourlySum, dollars};
 use super::human::cost::{amount, counted_with, in_hours, money, with_unknown};
 use super::human::style::{Tint, paint, push_line, wrap};
 use model::accrued_cost::{AccruedCost, CostRange};
@@ -18,6 +18,8 @@ use plan::{Bill, SectionCost};
 
 /// The hours of a day.
 const HOURS_OF_A_DAY: f64 = 24.0;
+/// Clocks of machines that are set by the network are closer than that.
+const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(5);
 
 /// The cost of a stack.
 #[derive(Clone, Debug)]
@@ -26,10 +28,14 @@ pub struct StackCost {
     pub target: Target,
     /// The cost of its sections; `None` where Google bills nothing of the stack.
     pub bill: Option<Bill>,
+    /// False if the stack cannot be planned, so that the bill has only what exists.
+    pub is_planned: bool,
     /// The cost so far, up to the time of the command.
     pub accrued: Option<AccruedCost>,
     /// True if the cluster has a record of the stack.
     pub has_record: bool,
+    /// The time of the command.
+    pub now: Timestamp,
 }
 
 /// The cost of a stack, as `cost --json` prints it.
@@ -79,8 +85,9 @@ struct SectionHourlyCost {
     idle: HourlySum,
     /// The cost of what is there with autoscaled pools at their maximum.
     most: HourlySum,
-    /// The cost once the stack file is applied.
-    planned: PlannedHourlyCost,
+    /// The cost once the stack file is applied; absent where no plan is possible.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    planned: Option<PlannedHourlyCost>,
 }
 
 /// The cost per hour once the stack file is applied.
@@ -99,20 +106,22 @@ struct PlannedHourlyCost {
 struct CostSince {
     /// RFC 3339 time from which costs are counted.
     time: String,
-    /// RFC 3339 time up to which they are counted: now.
+    /// RFC 3339 time up to which costs are counted: now. A later time is that of the record, written by a machine whose clock was ahead.
     until: String,
     /// False if the stack existed before `time`, without costs in its record.
     from_creation: bool,
-    /// US dollars of what surely existed.
+    /// US dollars of what certainly existed.
     usd_at_least: f64,
     /// US dollars of all that may have existed and has a price.
     usd_at_most: f64,
     /// Names of parts without a price; then the cost may exceed `usd_at_most`.
     unknown: Vec<String>,
-    /// The day of the prices since the last change of the stack.
-    prices_of: String,
-    /// Their origin, as in `hourly`.
-    prices_from: String,
+    /// The day of the prices at the last change of the stack; absent where nothing has been billed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prices_of: Option<String>,
+    /// The origin of these prices, as in `hourly`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prices_from: Option<String>,
 }
 
 /// Returns the schema of the object, draft-07.
@@ -122,14 +131,19 @@ pub fn schema() -> Value {
 }
 
 impl StackCost {
+    /// Returns the cost of a stack of which nothing has a price.
+    pub fn of_nothing(owner: Owner, target: Target, now: Timestamp) -> Self {
+        Self { owner, target, bill: None, is_planned: true, accrued: None, has_record: false, now }
+    }
+
     /// Returns the JSON for programs.
     pub fn json(&self) -> Value {
-        let Self { owner, target, bill, accrued, has_record: _ } = self;
+        let Self { owner, target, bill, is_planned, accrued, has_record: _, now: _ } = self;
         let document = CostDocument {
             stack: owner.stack.clone(),
             target: target.to_string(),
             simulated: target.simulated,
-            hourly: bill.as_ref().map(HourlyCost::of),
+            hourly: bill.as_ref().map(|bill| HourlyCost::of(bill, *is_planned)),
             since: accrued.as_ref().map(CostSince::of),
         };
         serde_json::to_value(document).unwrap_or_default()
@@ -137,49 +151,53 @@ impl StackCost {
 
     /// Returns the text for people.
     pub fn text(&self, width: usize) -> String {
-        let Self { owner, target, bill, accrued, has_record } = self;
+        let Self { owner, target, bill, is_planned, accrued, has_record, now } = self;
         let mut text = wrap("", &format!("Stack {} on {target} — {}", owner.stack, target.label()), width);
         text.push('\n');
         match bill {
-            Some(bill) => text.push_str(&bill_text(bill, width)),
+            Some(bill) => text.push_str(&bill_text(bill, *is_planned, width)),
             None => text.push_str(&wrap("", without_bill(target), width)),
         }
-        if let Some(since) = since_line(accrued.as_ref(), *has_record && bill.is_some()) {
-            text.push_str(&wrap("", &since, width));
+        // Of a stack that has never had anything with a price, zero is no news.
+        let is_told = bill.is_some() || accrued.as_ref().is_some_and(|accrued| !accrued.is_zero());
+        let accrued = accrued.as_ref().filter(|_| is_told);
+        let since = since_line(accrued, *has_record && is_told);
+        for line in since.into_iter().chain(accrued.and_then(|accrued| clock_line(accrued, *now))) {
+            text.push_str(&wrap("", &line, width));
         }
         text
     }
 }
 
 impl HourlyCost {
-    fn of(bill: &Bill) -> Self {
+    fn of(bill: &Bill, is_planned: bool) -> Self {
         let sections = bill.sections.iter();
+        let hourly = |cost: &SectionCost| SectionHourlyCost::of(cost, is_planned);
         Self {
             region: bill.region.clone(),
             prices_of: bill.date.clone(),
-            prices_from: prices_from(&bill.origin()).to_owned(),
+            prices_from: bill.origin().as_str().to_owned(),
             spot_snapshot: bill.has_spot().then(|| bill.date.clone()),
             exists: exists(bill),
-            total: SectionHourlyCost::of(&bill.total()),
-            sections: sections
-                .map(|(address, cost)| (address.to_string(), SectionHourlyCost::of(cost)))
-                .collect(),
+            total: hourly(&bill.total()),
+            sections: sections.map(|(address, cost)| (address.to_string(), hourly(cost))).collect(),
         }
     }
 }
 
 impl SectionHourlyCost {
-    fn of(cost: &SectionCost) -> Self {
-        let SectionCost { before, after, idle, most, certain_idle: _, live_idle, live_most } = cost;
+    fn of(cost: &SectionCost, is_planned: bool) -> Self {
+        let SectionCost { before, after, idle, most, certain_idle: _, live_idle, live_most, live_certain: _ } =
+            cost;
         Self {
             now: HourlySum::of(before),
             idle: HourlySum::of(live_idle),
             most: HourlySum::of(live_most),
-            planned: PlannedHourlyCost {
+            planned: is_planned.then(|| PlannedHourlyCost {
                 after: HourlySum::of(after),
                 idle: HourlySum::of(idle),
                 most: HourlySum::of(most),
-            },
+            }),
         }
     }
 }
@@ -196,7 +214,7 @@ impl CostSince {
             usd_at_most: dollars(total.most),
             unknown: total.unknown.iter().cloned().collect(),
             prices_of: rates.prices_of.clone(),
-            prices_from: prices_from(&rates.prices_from).to_owned(),
+            prices_from: rates.prices_from.clone(),
         }
     }
 }
@@ -210,7 +228,7 @@ fn exists(bill: &Bill) -> bool {
 /// The sentence in place of the table, for a stack of which nothing has a price.
 fn without_bill(target: &Target) -> &'static str {
     match target.is_on_hosts() {
-        true => "Hosts have no price, so nothing of this stack is counted.",
+        true => "Hosts have no price: `cost` counts nothing for this stack.",
         false => {
             "Nothing of this stack is counted: it manages no GKE cluster and no node pools, and other clusters have \
              no price."
@@ -219,8 +237,11 @@ fn without_bill(target: &Target) -> &'static str {
 }
 
 /// The table of the sections with its prices: of what exists, else of what the stack file plans.
-fn bill_text(bill: &Bill, width: usize) -> String {
+fn bill_text(bill: &Bill, is_planned: bool, width: usize) -> String {
     let exists = exists(bill);
+    if !exists && !is_planned {
+        return wrap("", &format!("Nothing of it exists that costs money. {UNPLANNED}"), width);
+    }
     let shown = |cost: &SectionCost| match exists {
         true => [cost.before.clone(), cost.live_idle.clone(), cost.live_most.clone()],
         false => [cost.after.clone(), cost.idle.clone(), cost.most.clone()],
@@ -238,11 +259,16 @@ fn bill_text(bill: &Bill, width: usize) -> String {
     let unknown = shown(&total).into_iter().flat_map(|sum| sum.unknown).collect();
     let prices = counted_with(&bill.region, &bill.date, &bill.origin(), bill.has_spot());
     text.push_str(&wrap("", &with_unknown(format!("Counted with {prices}"), &unknown), width));
-    if let Some(planned) = planned_line(&total).filter(|_| exists) {
+    let planned = if is_planned { planned_line(&total) } else { Some(UNPLANNED.to_owned()) };
+    if let Some(planned) = planned.filter(|_| exists) {
         text.push_str(&wrap("", &planned, width));
     }
     text
 }
+
+/// The line in place of the cost after the next apply.
+const UNPLANNED: &str =
+    "No plan is possible, so the cost after the next apply is unknown; `plan` shows the errors.";
 
 /// `After the next apply: …`, where the stack file costs something else than what exists. `None` where it does not.
 fn planned_line(total: &SectionCost) -> Option<String> {
@@ -278,7 +304,7 @@ fn table(first: &str, sections: &[(String, [Sum; 3])], total: &[Sum; 3]) -> Stri
     text
 }
 
-/// `Since 2026-11-01 09:12 UTC (29 d 4 h): between $612 and $2,310; the record does not know how many nodes ran in between`.
+/// `Since 2026-11-01 09:12 UTC (29 d 4 h): between $612 and $2,310; the record does not know exactly what ran in between`.
 /// `None` where there is no record to ask.
 fn since_line(accrued: Option<&AccruedCost>, has_record: bool) -> Option<String> {
     let Some(AccruedCost { since, from_creation, until, total, rates: _ }) = accrued else {
@@ -287,9 +313,25 @@ fn since_line(accrued: Option<&AccruedCost>, has_record: bool) -> Option<String>
         return has_record.then(|| none.to_owned());
     };
     let (begin, time) = (since.strftime("%Y-%m-%d %H:%M UTC"), elapsed(until.duration_since(*since)));
-    let first = if *from_creation { "" } else { ", its first record with costs" };
-    let line = format!("Since {begin} ({time}){first}: {}", range_text(total));
+    let line = match from_creation {
+        true => format!("Since {begin} ({time}): {}", range_text(total)),
+        false => {
+            let range = range_text(total);
+            format!("Counted since {begin} ({time}); earlier costs are not in the record: {range}")
+        }
+    };
     Some(with_unknown(line, &total.unknown))
+}
+
+/// The line for a record that is from the future: until then, its cost does not grow.
+fn clock_line(AccruedCost { until, .. }: &AccruedCost, now: Timestamp) -> Option<String> {
+    let time = until.strftime("%Y-%m-%d %H:%M UTC");
+    let is_ahead = until.duration_since(now) > CLOCKS_DIFFER;
+    is_ahead.then(|| {
+        format!(
+            "The record was written at {time} by a machine whose clock was ahead; its cost stays the same until then."
+        )
+    })
 }
 
 /// `$612`, `between $612 and $2,310; …`, `at least $612`.
@@ -301,7 +343,7 @@ fn range_text(CostRange { least, most, unknown }: &CostRange) -> String {
         (true, false) => format!("between {least} and {most}"),
         (false, false) => format!("at least {least}, up to {most} for what has a price"),
     };
-    format!("{range}; the record does not know how many nodes ran in between")
+    format!("{range}; the record does not know exactly what ran in between")
 }
 
 /// `29 d 4 h`, `4 h 12 min`, `12 min`.
@@ -327,7 +369,16 @@ mod tests {
 
     fn section(live: [f64; 3], planned: [f64; 3]) -> SectionCost {
         let ([before, live_idle, live_most], [after, idle, most]) = (live.map(sum), planned.map(sum));
-        SectionCost { before, after, idle, most, live_idle, live_most, certain_idle: None }
+        SectionCost {
+            before,
+            after,
+            idle,
+            most,
+            live_idle,
+            live_most,
+            certain_idle: None,
+            live_certain: None,
+        }
     }
 
     fn bill(workers: SectionCost) -> Bill {
@@ -350,7 +401,8 @@ mod tests {
         let owner = Owner { stack: "s".to_owned(), id: "i".to_owned() };
         let target = Target { context: Some("lab".to_owned()), simulated: true, ..Target::default() };
         let has_record = accrued.is_some();
-        let cost = StackCost { owner, target, bill, accrued, has_record };
+        let now = accrued.as_ref().map_or(Timestamp::UNIX_EPOCH, |accrued| accrued.until);
+        let cost = StackCost { owner, target, bill, is_planned: true, accrued, has_record, now };
         anstream::adapter::strip_str(&cost.text(80)).to_string()
     }
 
@@ -370,7 +422,7 @@ mod tests {
             After the next apply: $0.10/h idle, $22.48/h at maximum; `plan` shows the\n\
             changes\n\
             Since 2026-11-01 09:12 UTC (29 d 4 h): between $612 and $2,310; the record does\n\
-            not know how many nodes ran in between\n";
+            not know exactly what ran in between\n";
         assert_eq!(shown, expected);
     }
 
@@ -380,6 +432,45 @@ mod tests {
         assert!(shown.contains("Nothing of it exists that costs money."), "{shown}");
         assert!(shown.contains("as planned") && shown.contains("total                 $7.56/h"), "{shown}");
         assert!(!shown.contains("Since") && !shown.contains("After the next apply"), "{shown}");
+    }
+
+    #[test]
+    fn without_a_plan_only_what_exists_is_shown() {
+        let unplanned = |live: [f64; 3]| {
+            let (owner, target) = (Owner { stack: "s".to_owned(), id: "i".to_owned() }, Target::default());
+            let accrued = Some(accrued(5.0, 5.0, &[]));
+            let now = Timestamp::UNIX_EPOCH;
+            let bill = Some(bill(section(live, [9.0; 3])));
+            StackCost { bill, accrued, is_planned: false, ..StackCost::of_nothing(owner, target, now) }
+        };
+        let cost = unplanned([7.46, 0.0, 14.92]);
+        let shown = anstream::adapter::strip_str(&cost.text(200)).to_string();
+        assert!(shown.contains("$7.46/h") && shown.contains("): $5.00"), "{shown}");
+        assert!(shown.contains("No plan is possible") && !shown.contains("$9.10"), "{shown}");
+        let json = cost.json();
+        let sections = &json["hourly"]["sections"];
+        assert_eq!(sections["node_pool.workers"]["now"]["usd_per_hour"], 7.46);
+        assert_eq!(sections["node_pool.workers"].get("planned"), None, "{json}");
+        let shown = anstream::adapter::strip_str(&unplanned([0.0; 3]).text(200)).to_string();
+        assert!(shown.contains("No plan is possible") && !shown.contains("as planned"), "{shown}");
+    }
+
+    #[test]
+    fn a_record_from_the_future_is_named_with_its_time() {
+        let accrued = accrued(5.0, 5.0, &[]);
+        let at = |minutes| accrued.until - SignedDuration::from_mins(minutes);
+        assert_eq!((clock_line(&accrued, at(5)), clock_line(&accrued, at(-9))), (None, None));
+        let line = clock_line(&accrued, at(6)).unwrap();
+        let expected = "The record was written at 2026-11-30 13:30 UTC by a machine whose clock was ahead;";
+        assert!(line.starts_with(expected), "{line}");
+    }
+
+    #[test]
+    fn a_stack_that_never_had_a_price_shows_no_zero() {
+        assert!(!text(None, Some(accrued(0.0, 0.0, &[]))).contains("Since"));
+        assert!(text(None, Some(accrued(0.0, 3.0, &[]))).contains("Since"));
+        let json = serde_json::to_value(CostSince::of(&accrued(0.0, 0.0, &[]))).unwrap();
+        assert_eq!(json.get("prices_of"), None, "{json}");
     }
 
     #[test]
@@ -400,7 +491,9 @@ mod tests {
         let line = |accrued: AccruedCost| since_line(Some(&accrued), true).unwrap();
         assert_eq!(line(accrued(5.0, 5.0, &[])), "Since 2026-11-01 09:12 UTC (29 d 4 h): $5.00");
         let later = AccruedCost { from_creation: false, ..accrued(5.0, 5.0, &[]) };
-        assert!(line(later).contains("(29 d 4 h), its first record with costs: $5.00"));
+        let expected =
+            "Counted since 2026-11-01 09:12 UTC (29 d 4 h); earlier costs are not in the record: $5.00";
+        assert_eq!(line(later), expected);
         let wide = line(accrued(5.0, 60.0, &["a9-giga"]));
         assert!(wide.contains("at least $5.00, up to $60 for what has a price;"), "{wide}");
         assert!(since_line(None, true).unwrap().contains("begins to count"));

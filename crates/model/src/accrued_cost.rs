@@ -3,19 +3,20 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
-use crate::prices::{Origin, Sum};
+use crate::prices::{Sum, add_finite};
 
 /// The number of names without a price that a range keeps, so that the record of an old stack does not grow.
 const MAX_NAMES: usize = 32;
-/// The name in place of those that a range does not keep.
-const FURTHER_NAMES: &str = "more that earlier commands named";
+/// The name in place of those that a range does not keep. It begins with no ASCII character, so that it comes last.
+const FURTHER_NAMES: &str = "… and more";
 
 /// A cost between two bounds: in US dollars, or in US dollars per hour.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CostRange {
-    /// The cost of what surely existed.
+    /// The cost of what certainly existed.
     pub least: f64,
     /// The cost of all that may have existed and has a price.
     pub most: f64,
@@ -45,8 +46,8 @@ impl CostRange {
 
     /// Adds the cost of so many hours at a rate.
     fn add_hours(&mut self, rate: &Self, hours: f64) {
-        self.least += rate.least * hours;
-        self.most += rate.most * hours;
+        self.least = add_finite(self.least, rate.least * hours);
+        self.most = add_finite(self.most, rate.most * hours);
         if hours > 0.0 {
             self.unknown.extend(rate.unknown.iter().cloned());
         }
@@ -54,6 +55,12 @@ impl CostRange {
             self.unknown = self.unknown.iter().take(MAX_NAMES - 1).cloned().collect();
             self.unknown.insert(FURTHER_NAMES.to_owned());
         }
+    }
+
+    /// Returns true for amounts in their order.
+    fn is_sound(&self) -> bool {
+        let Self { least, most, unknown: _ } = self;
+        0.0 <= *least && least <= most && most.is_finite()
     }
 }
 
@@ -64,11 +71,12 @@ pub struct CostRates {
     pub running: CostRange,
     /// The cost after `ttl` or `idle_stop` has stopped the whole stack: its cluster without nodes.
     pub expired: CostRange,
-    /// The day of the prices: `2026-07-30`.
-    pub prices_of: String,
-    /// The origin of the prices.
-    #[serde(default)]
-    pub prices_from: Origin,
+    /// The day of the prices: `2026-07-30`; `None` where nothing has been billed yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prices_of: Option<String>,
+    /// The origin of the prices as it is printed, so that a record stays readable when there are other origins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prices_from: Option<String>,
 }
 
 /// The cost of a stack up to the last write of its record, and its rates since then. Its size does not grow with time.
@@ -76,7 +84,7 @@ pub struct CostRates {
 pub struct AccruedCost {
     /// The time from which costs are counted.
     pub since: Timestamp,
-    /// False if the stack existed before `since`: an earlier version created it, or its record was lost.
+    /// False if the stack existed before `since`, without costs in its record.
     #[serde(default)]
     pub from_creation: bool,
     /// The time up to which `total` counts, and from which `rates` hold.
@@ -93,15 +101,47 @@ impl AccruedCost {
         Self { since, from_creation, until: since, total: CostRange::default(), rates }
     }
 
-    /// Counts the time up to `now`. From the time at which the whole stack was stopped, it is counted at the rates of a stopped
-    /// one. Time before `until` is counted already: a clock that was set back counts nothing.
+    /// Counts the time up to `now`. From the time at which the stop of the whole stack began, it is counted at least as stopped and at
+    /// most as running: nobody notes when the last node is gone. Time before `until` is counted already: a clock that was set back
+    /// counts nothing.
     pub fn advance(&mut self, now: Timestamp, expired: Option<Timestamp>) {
         let now = now.max(self.until);
         let end = expired.map_or(now, |expired| expired.clamp(self.until, now));
         self.total.add_hours(&self.rates.running, hours(self.until, end));
-        self.total.add_hours(&self.rates.expired, hours(end, now));
+        self.total.add_hours(&self.rates.while_stopping(), hours(end, now));
         self.until = now;
     }
+
+    /// Returns true if nothing has cost anything.
+    pub fn is_zero(&self) -> bool {
+        self.total.most == 0.0 && self.total.unknown.is_empty()
+    }
+
+    /// Returns true if the cost can be counted on and written: JSON has no other numbers than finite ones.
+    pub fn is_sound(&self) -> bool {
+        let Self { since, from_creation: _, until, total, rates } = self;
+        since <= until && [total, &rates.running, &rates.expired].into_iter().all(CostRange::is_sound)
+    }
+}
+
+impl CostRates {
+    /// Returns the cost after the stop of the whole stack has begun.
+    pub fn while_stopping(&self) -> CostRange {
+        self.running.clone().or(self.expired.clone())
+    }
+}
+
+/// Reads the cost of a record. A record has more than its costs, so one that another version wrote, or that is damaged, is none.
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<AccruedCost>, D::Error> {
+    let cost = Value::deserialize(deserializer)?;
+    Ok(serde_json::from_value(cost).ok().filter(AccruedCost::is_sound))
+}
+
+/// Returns true for a cost that is left out of the record.
+pub(crate) fn is_left_out(cost: &Option<AccruedCost>) -> bool {
+    !cost.as_ref().is_some_and(AccruedCost::is_sound)
 }
 
 fn hours(from: Timestamp, to: Timestamp) -> f64 {
@@ -140,11 +180,11 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_of_the_whole_stack_ends_a_period_at_its_time() {
+    fn from_the_stop_of_the_whole_stack_anything_may_run_or_nothing() {
         for (expired, total) in [
-            (Some("2026-11-01T11:00:00Z"), range(2.2, 4.2, &[])),
+            (Some("2026-11-01T11:00:00Z"), range(2.2, 8.0, &[])),
             // A stop that clocks place outside of the period is at its nearer end.
-            (Some("2026-11-01T08:00:00Z"), range(0.4, 0.4, &[])),
+            (Some("2026-11-01T08:00:00Z"), range(0.4, 8.0, &[])),
             (Some("2026-11-02T09:00:00Z"), range(4.0, 8.0, &[])),
             (None, range(4.0, 8.0, &[])),
         ] {
@@ -176,6 +216,22 @@ mod tests {
         }
         assert_eq!(total.unknown.len(), MAX_NAMES);
         assert!(total.unknown.contains(FURTHER_NAMES) && total.unknown.contains("machine-0000"));
+    }
+
+    #[test]
+    fn the_name_of_further_ones_comes_last() {
+        let mut total = CostRange::default();
+        (0..40).for_each(|machine| total.add(&range(0.0, 0.0, &[&format!("z{machine:02}")])));
+        assert_eq!(total.unknown.last().map(String::as_str), Some(FURTHER_NAMES));
+    }
+
+    #[test]
+    fn amounts_stay_finite() {
+        let mut cost = AccruedCost::begin(at(NINE), true, rates(range(0.0, f64::MAX, &[])));
+        for hour in ["19", "20", "21"] {
+            cost.advance(at(&format!("2026-11-01T{hour}:00:00Z")), None);
+            assert!(cost.is_sound(), "{cost:?}");
+        }
     }
 
     #[test]

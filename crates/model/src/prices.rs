@@ -60,6 +60,17 @@ static LIST: LazyLock<Prices> = LazyLock::new(|| {
     Prices::parse(include_str!("../../../schemas/gcp-prices.tsv")).unwrap_or_else(|_| Prices::empty())
 });
 
+impl Origin {
+    /// Returns the origin as it is printed: `list`, `file`, or the source that the prices name.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::List => "list",
+            Self::File => "file",
+            Self::Source(source) => source,
+        }
+    }
+}
+
 impl Prices {
     /// The price list of the program.
     pub fn list() -> &'static Self {
@@ -154,7 +165,7 @@ impl Prices {
             return rate.of(capacity);
         }
         let (family, size) = family(name)?;
-        Some(self.rate("machine", &family, region)?.of(capacity)? * f64::from(size))
+        finite(self.rate("machine", &family, region)?.of(capacity)? * f64::from(size))
     }
 
     /// US dollars per hour of one GPU that is attached to a machine.
@@ -164,7 +175,7 @@ impl Prices {
 
     /// US dollars per hour of a disk, by its type in the API; `local-ssd` for those in the machine. No disk is Spot.
     pub fn disk(&self, kind: &str, gib: u32, region: &str) -> Option<f64> {
-        Some(self.rate("disk", kind, region)?.on_demand? * f64::from(gib) / HOURS_OF_A_MONTH)
+        finite(self.rate("disk", kind, region)?.on_demand? * f64::from(gib) / HOURS_OF_A_MONTH)
     }
 
     /// The price in a region; `None` for things without a line. A line without a price for the region is a price that is unknown.
@@ -221,6 +232,16 @@ impl Rate {
     }
 }
 
+/// A price that is too large for a number is unknown.
+fn finite(price: f64) -> Option<f64> {
+    price.is_finite().then_some(price)
+}
+
+/// Adds amounts that are finite and not negative. JSON has no number above the largest one.
+pub(crate) fn add_finite(one: f64, other: f64) -> f64 {
+    (one + other).min(f64::MAX)
+}
+
 /// `2026-07-30`.
 fn is_date(text: &str) -> bool {
     let digit_or_dash = |(at, byte): (usize, u8)| match at {
@@ -261,7 +282,7 @@ impl Sum {
     /// Adds a price, or the name of what has none.
     pub fn add(&mut self, price: Option<f64>, what: impl FnOnce() -> String) {
         match price {
-            Some(price) => self.usd += price,
+            Some(price) => self.usd = add_finite(self.usd, price),
             None => drop(self.unknown.insert(what())),
         }
     }
@@ -271,7 +292,7 @@ impl Sum {
     pub fn times(self, number: u32) -> Self {
         match number {
             0 => Self::default(),
-            number => Self { usd: self.usd * f64::from(number), ..self },
+            number => Self { usd: (self.usd * f64::from(number)).min(f64::MAX), ..self },
         }
     }
 
@@ -296,6 +317,7 @@ impl Sum {
 impl std::ops::AddAssign<&Sum> for Sum {
     fn add_assign(&mut self, other: &Sum) {
         self.usd += other.usd;
+        self.usd = self.usd.min(f64::MAX);
         self.unknown.extend(other.unknown.iter().cloned());
         self.spot |= other.spot;
     }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::accrued_cost::AccruedCost;
+use crate::accrued_cost::{self, AccruedCost};
 use crate::address::Address;
 use crate::resource::{ClusterName, Host, Identity, ObjectId, RecordedKind, gvk};
 
@@ -79,8 +79,13 @@ pub struct Record {
     /// to be emptied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<Host>,
-    /// The cost so far; `None` in records of earlier versions, and where Google bills nothing of the stack.
-    #[serde(rename = "cost", default, skip_serializing_if = "Option::is_none")]
+    /// The cost so far; `None` in records of earlier versions, outside of Google Cloud, and where it cannot be read.
+    #[serde(
+        rename = "cost",
+        default,
+        deserialize_with = "accrued_cost::deserialize",
+        skip_serializing_if = "accrued_cost::is_left_out"
+    )]
     pub accrued_cost: Option<AccruedCost>,
 }
 
@@ -300,6 +305,67 @@ mod tests {
             let record = Record { stopped: stopped(recorded), ..Record::default() };
             assert_eq!(record.clone().with_project_of(None), record);
             assert_eq!(record.with_project_of(Some(&target)).stopped, stopped(named));
+        }
+    }
+
+    /// A cost as an apply writes it.
+    fn cost() -> Value {
+        let range = serde_json::json!({ "least": 1.0, "most": 2.0 });
+        serde_json::json!({
+            "since": "2026-11-01T09:00:00Z", "from_creation": true, "until": "2026-11-01T10:00:00Z", "total": range,
+            "rates": { "running": range, "expired": range, "prices_of": "2026-07-30", "prices_from": "list" },
+        })
+    }
+
+    fn with_cost(pointer: &str, value: Value) -> Record {
+        let entry = Entry {
+            address: Address::new("a"),
+            identity: Identity::Check(Address::new("a")),
+            kind: KindId::Object.into(),
+            set: Value::Null,
+            ready: None,
+            took: None,
+        };
+        let mut json = serde_json::to_value(Record { inventory: vec![entry], ..Record::default() }).unwrap();
+        json["cost"] = cost();
+        *json.pointer_mut(&format!("/cost{pointer}")).unwrap() = value;
+        // As it comes from the API, as text.
+        serde_json::from_str(&json.to_string()).unwrap_or_else(|why| panic!("{pointer}: {why}"))
+    }
+
+    #[test]
+    fn a_cost_that_cannot_be_read_leaves_the_rest_of_the_record() {
+        use serde_json::json;
+        for (pointer, value) in [
+            ("", json!({ "total": null })),
+            ("", json!("much")),
+            ("/total/most", json!(null)),
+            ("/total/least", json!(-1.0)),
+            ("/total/least", json!(3.0)),
+            ("/rates/running/most", json!(0.5)),
+            ("/rates/prices_from", json!({ "auction": "spot" })),
+            ("/until", json!("2026-11-01T08:00:00Z")),
+        ] {
+            let record = with_cost(pointer, value.clone());
+            assert_eq!((record.accrued_cost, record.inventory.len()), (None, 1), "{pointer} {value}");
+        }
+        for (pointer, value) in [
+            ("/rates/prices_from", json!("an origin of a later version")),
+            ("/total", json!({ "least": 1, "most": 2, "likely": 1.5 })),
+        ] {
+            let record = with_cost(pointer, value);
+            assert!(record.accrued_cost.is_some() && record.inventory.len() == 1, "{pointer}");
+            let again: Record = serde_json::from_str(&serde_json::to_string(&record).unwrap()).unwrap();
+            assert_eq!(again, record);
+        }
+    }
+
+    #[test]
+    fn an_amount_that_is_not_finite_is_not_written() {
+        for amount in [f64::INFINITY, f64::NAN] {
+            let mut record = with_cost("/total/least", serde_json::json!(1.0));
+            record.accrued_cost.as_mut().unwrap().rates.running.most = amount;
+            assert_eq!(serde_json::to_value(&record).unwrap().get("cost"), None);
         }
     }
 

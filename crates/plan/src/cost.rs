@@ -11,7 +11,7 @@ use crate::observe::inputs::Inputs;
 use crate::{Action, Change, Mode};
 use kinds::cost::Billed;
 use kinds::gke::cluster::autopilot;
-use kinds::gke::node_pool::{billed_node, certain_nodes, node_bounds};
+use kinds::gke::node_pool::{billed_node, certain_nodes, may_lose_nodes, node_bounds};
 use kinds::json::is_terminating;
 use kinds::scale::ReplicaOwner;
 use model::address::Address;
@@ -48,7 +48,7 @@ pub struct SectionCost {
     /// The cost with autoscaled pools at their maximum.
     pub most: Sum,
     /// The cost that is certain when idle, where that is less than `idle`: the autoscaler does not always bring a pool to its minimum,
-    /// and the cheapest of several capacity options may be used.
+    /// Google Cloud takes Spot machines away, and the cheapest of several capacity options may be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certain_idle: Option<Sum>,
     /// The cost of what is there with autoscaled pools at their minimum.
@@ -57,13 +57,20 @@ pub struct SectionCost {
     /// The cost of what is there with autoscaled pools at their maximum.
     #[serde(default, skip_serializing_if = "Sum::is_zero")]
     pub live_most: Sum,
+    /// The cost that is certain of what is there, where that is less than `live_idle`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub live_certain: Option<Sum>,
 }
 
 impl AddAssign<&Self> for SectionCost {
     fn add_assign(&mut self, other: &Self) {
-        let Self { before, after, idle, most, certain_idle: _, live_idle, live_most } = other;
+        let Self { before, after, idle, most, certain_idle: _, live_idle, live_most, live_certain: _ } =
+            other;
         if self.certain_idle.is_some() || other.certain_idle.is_some() {
             self.certain_idle = Some([self.least(), other.least()].into_iter().sum());
+        }
+        if self.live_certain.is_some() || other.live_certain.is_some() {
+            self.live_certain = Some([self.live_least(), other.live_least()].into_iter().sum());
         }
         self.before += before;
         self.after += after;
@@ -75,9 +82,14 @@ impl AddAssign<&Self> for SectionCost {
 }
 
 impl SectionCost {
-    /// Returns the cost that is sure once the apply has ended.
+    /// Returns the cost that is certain once the apply has ended.
     pub fn least(&self) -> &Sum {
         self.certain_idle.as_ref().unwrap_or(&self.idle)
+    }
+
+    /// Returns the cost that is certain of what is there.
+    pub fn live_least(&self) -> &Sum {
+        self.live_certain.as_ref().unwrap_or(&self.live_idle)
     }
 }
 
@@ -146,9 +158,10 @@ impl Bill {
 
     /// Returns true if prices of Spot machines are in a sum.
     pub fn has_spot(&self) -> bool {
-        let sums =
-            self.sections.values().flat_map(|section| [&section.before, &section.after, &section.most]);
-        sums.into_iter().any(|sum| sum.spot)
+        self.sections.values().any(|section| {
+            let SectionCost { before, after, idle, most, live_idle, live_most, .. } = section;
+            [before, after, idle, most, live_idle, live_most].iter().any(|sum| sum.spot)
+        })
     }
 }
 
@@ -163,11 +176,22 @@ pub(crate) fn is_billed(identity: &Identity) -> bool {
     matches!(identity, Identity::Cluster(_) | Identity::NodePool { .. })
 }
 
+/// Returns the bill of what is there, for a stack without a plan: every section costs afterwards what it costs now. `None` where the
+/// stack has neither a cluster nor node pools of its own.
+pub fn live_bill(inputs: &Inputs<'_>) -> Option<Bill> {
+    bill_of(inputs, &[], Left::All)
+}
+
 /// Returns the bill of a plan; `None` where the stack has neither a cluster nor node pools of its own.
 pub(crate) fn bill(inputs: &Inputs<'_>, changes: &[Change]) -> Option<Bill> {
+    let left = if inputs.selection.is_all() { Left::Nothing } else { Left::All };
+    bill_of(inputs, changes, left)
+}
+
+fn bill_of(inputs: &Inputs<'_>, changes: &[Change], left: Left) -> Option<Bill> {
     let region = region(&inputs.target)?;
     let billing = Billing { inputs, changes: by_identity(changes), prices: inputs.prices, region };
-    let billed = billing.resources(changes);
+    let billed = billing.resources(changes, left);
     if billed.is_empty() {
         return None;
     }
@@ -200,6 +224,12 @@ struct Billing<'b> {
     region: &'b str,
 }
 
+/// The resources in the record that the changes do not have, and that stay.
+enum Left {
+    All,
+    Nothing,
+}
+
 /// The state of a resource after the apply.
 enum After<'b> {
     Absent,
@@ -211,11 +241,10 @@ enum After<'b> {
 
 impl<'b> Billing<'b> {
     /// Clusters and pools of the stack: desired, to be deleted, or left in place by a plan of a part of the stack.
-    fn resources(&self, changes: &'b [Change]) -> Vec<(&'b Identity, &'b Address)> {
+    fn resources(&self, changes: &'b [Change], left: Left) -> Vec<(&'b Identity, &'b Address)> {
         let desired = self.inputs.desired.iter().map(|resource| (&resource.identity, &resource.address));
         let changed = changes.iter().map(|change| (&change.identity, &change.address));
-        let is_partial = !self.inputs.selection.is_all();
-        let recorded = self.inputs.world.record.iter().filter(|_| is_partial);
+        let recorded = self.inputs.world.record.iter().filter(|_| matches!(left, Left::All));
         let left = recorded.flat_map(|record| &record.inventory);
         let left = left.filter(|entry| self.live(&entry.identity).is_some());
         let left = left.map(|entry| (&entry.identity, &entry.address));
@@ -255,7 +284,17 @@ impl<'b> Billing<'b> {
         };
         let (live_idle, live_most) = (before.clone(), with_created_pools(self.live(identity), &before));
         let most = with_created_pools(body, &after);
-        SectionCost { before, idle: after.clone(), after, most, live_idle, live_most, certain_idle: None }
+        let idle = after.clone();
+        SectionCost {
+            before,
+            after,
+            idle,
+            most,
+            live_idle,
+            live_most,
+            certain_idle: None,
+            live_certain: None,
+        }
     }
 
     fn pool(&self, identity: &Identity, needed: &NodeCounts) -> SectionCost {
@@ -269,12 +308,17 @@ impl<'b> Billing<'b> {
         };
         let of_live = |nodes: Option<u32>| live.map(|live| times(price(live), nodes)).unwrap_or_default();
         let (live_least, live_most) = bounds.flatten().unzip();
+        let live_certain = live.zip(live_least).and_then(|(live, least)| {
+            let certain = self.certain_nodes(identity, live, least);
+            (certain < least).then(|| price(live).times(certain))
+        });
         // An autoscaled pool whose minimum is its maximum has that many nodes.
         let now = size.or(live_least.filter(|_| live_least == live_most));
         let now = SectionCost {
             before: of_live(now),
             live_idle: of_live(live_least),
             live_most: of_live(live_most),
+            live_certain,
             ..SectionCost::default()
         };
         match self.after(identity) {
@@ -284,7 +328,13 @@ impl<'b> Billing<'b> {
                 let nodes = live_least.zip(live_most).zip(nodes);
                 let nodes = nodes.map(|((least, most), nodes)| nodes.clamp(least, most.max(least)));
                 let after = nodes.map_or_else(|| now.before.clone(), |nodes| price(live).times(nodes));
-                SectionCost { after, idle: now.live_idle.clone(), most: now.live_most.clone(), ..now }
+                SectionCost {
+                    after,
+                    idle: now.live_idle.clone(),
+                    certain_idle: now.live_certain.clone(),
+                    most: now.live_most.clone(),
+                    ..now
+                }
             }
             After::Desired(resource) => {
                 let (least, most) = self.desired_bounds(resource);
@@ -325,6 +375,9 @@ impl<'b> Billing<'b> {
 
     /// The nodes that a pool certainly has once it is ready, of its least number.
     fn certain_nodes(&self, identity: &Identity, pool: &Value, least: u32) -> u32 {
+        if may_lose_nodes(pool) {
+            return 0;
+        }
         if pool["autoscaling"]["enabled"] != true {
             return least;
         }

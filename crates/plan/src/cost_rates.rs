@@ -1,10 +1,10 @@
 //! The cost of a stack while an apply runs and after it, between two bounds: by the progress of its changes.
 
 use crate::cost::{SectionCost, is_billed};
-use crate::{Action, Bill, Change, Plan, Reason};
+use crate::{Action, Change, Plan, Reason};
 use model::accrued_cost::{CostRange, CostRates};
 use model::address::Address;
-use model::resource::Identity;
+use model::resource::{Identity, Step};
 
 /// The progress of a change, as far as others can rely on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +30,9 @@ impl Plan {
         own.map(|(at, change)| (place(at, change), change)).collect()
     }
 
-    /// Returns the cost of the stack per hour by the progress of the changes.
-    pub fn cost_rates(&self, progress: impl Fn(usize) -> Progress) -> CostRates {
-        let Some(bill) = self.bill() else { return CostRates::default() };
+    /// Returns the cost of the stack per hour by the progress of the changes; `None` where Google bills nothing of it by the hour.
+    pub fn cost_rates(&self, progress: impl Fn(usize) -> Progress) -> Option<CostRates> {
+        let bill = self.bill()?;
         let (mut running, mut expired) = (CostRange::default(), CostRange::default());
         for (address, cost) in &bill.sections {
             let range = range_of(cost, &self.billed_changes(address), &progress);
@@ -41,8 +41,8 @@ impl Plan {
                 expired.add(&range);
             }
         }
-        let Bill { date: prices_of, .. } = bill;
-        CostRates { running, expired, prices_of: prices_of.clone(), prices_from: bill.origin() }
+        let (prices_of, prices_from) = (bill.date.clone(), bill.origin().as_str().to_owned());
+        Some(CostRates { running, expired, prices_of: Some(prices_of), prices_from: Some(prices_from) })
     }
 
     fn has_cluster_at(&self, address: &Address) -> bool {
@@ -80,21 +80,30 @@ fn range_of(
 
 /// Returns the cost of what is there.
 fn range_before(cost: &SectionCost) -> CostRange {
-    CostRange::between(&cost.live_idle, &cost.live_most).or(range_now(cost))
+    CostRange::between(cost.live_least(), &cost.live_most).or(range_now(cost))
 }
 
 /// Returns the cost of what is planned.
 fn range_after(cost: &SectionCost, changes: &[(usize, &Change)]) -> CostRange {
     let after = CostRange::between(cost.least(), &cost.most);
-    let is_autoscaled = after.least < after.most;
+    let was_autoscaled = cost.live_idle.usd < cost.live_most.usd;
+    let is_autoscaled = cost.idle.usd < cost.most.usd;
     match changes {
         [] => after.or(range_now(cost)),
-        // New limits of an autoscaled pool remove no node that is busy.
-        _ if is_autoscaled && changes.iter().all(|(_, change)| stays(change)) => {
-            CostRange { most: after.most.max(cost.before.usd), ..after }
+        _ if changes.iter().any(|(_, change)| !stays(change) || sets_size(change)) => after,
+        // New limits of an autoscaled pool, and the end of its autoscaling, remove no node that is busy. Up to that request, the
+        // autoscaler may have added nodes up to the old limit.
+        _ if was_autoscaled || is_autoscaled => {
+            CostRange { most: after.most.max(cost.live_most.usd).max(cost.before.usd), ..after }
         }
         _ => after,
     }
+}
+
+/// Returns true if a change asks GKE for a number of nodes, after which an earlier autoscaler adds none.
+fn sets_size(change: &Change) -> bool {
+    let is_size = |step: &Step| matches!(step, Step::Call(request) if request.path.ends_with(":setSize"));
+    change.steps.iter().any(is_size)
 }
 
 /// The cost of the nodes that are there, which may be outside of the limits of an autoscaled pool for a while.
@@ -114,7 +123,7 @@ fn stays(change: &Change) -> bool {
 mod tests {
     use super::*;
     use model::prices::Sum;
-    use model::resource::{ClusterName, KindId};
+    use model::resource::{Api, Call, ClusterName, KindId, Method};
 
     fn pool(name: &str, action: Action) -> Change {
         let cluster = ClusterName { project: "p".into(), location: "z".into(), cluster: "c".into() };
@@ -174,17 +183,36 @@ mod tests {
     }
 
     #[test]
-    fn nodes_outside_of_new_limits_count_until_the_autoscaler_removes_them() {
+    fn nodes_of_earlier_limits_count_until_a_size_is_set() {
         let sum = |usd| Sum { usd, ..Sum::default() };
+        let done = |cost: &SectionCost, change: Change| bounds(cost, &[change], &[Progress::Done]);
         let shrunk = SectionCost { idle: sum(0.0), most: sum(1.0), ..cost() };
-        assert_eq!(bounds(&shrunk, &[pool("a", Action::Update)], &[Progress::Done]), (0.0, 3.0));
-        assert_eq!(bounds(&shrunk, &[pool("a", Action::Replace)], &[Progress::Done]), (0.0, 1.0));
-        let resized = SectionCost { idle: sum(1.0), most: sum(1.0), ..cost() };
-        assert_eq!(bounds(&resized, &[pool("a", Action::Update)], &[Progress::Done]), (1.0, 1.0));
+        assert_eq!(done(&shrunk, pool("a", Action::Update)), (0.0, 4.0));
+        assert_eq!(done(&shrunk, pool("a", Action::Replace)), (0.0, 1.0));
+        let fixed = SectionCost { idle: sum(1.0), most: sum(1.0), ..cost() };
+        assert_eq!(done(&fixed, pool("a", Action::Update)), (1.0, 4.0));
+        let path = "/v1/p:setSize".to_owned();
+        let request = Call { api: Api::Gke, method: Method::Post, path, body: None, deferred: Vec::new() };
+        let sized = Change { steps: vec![Step::Call(request)], ..pool("a", Action::Update) };
+        assert_eq!(done(&fixed, sized), (1.0, 1.0));
+        // More nodes than the limit of before, which somebody else added.
+        let crowded = SectionCost { before: sum(5.0), ..shrunk };
+        assert_eq!(done(&crowded, pool("a", Action::Update)), (0.0, 5.0));
+        let manual = SectionCost { live_idle: sum(3.0), live_most: sum(3.0), ..fixed };
+        assert_eq!(done(&manual, pool("a", Action::Update)), (1.0, 1.0));
     }
 
     #[test]
-    fn of_several_capacity_options_the_cheapest_is_sure() {
+    fn nothing_is_certain_of_nodes_that_google_cloud_takes_away() {
+        let none = Some(Sum::default());
+        let cost = SectionCost { certain_idle: none.clone(), live_certain: none, ..cost() };
+        for (progress, expect) in [(Progress::Untouched, (0.0, 4.0)), (Progress::Done, (0.0, 8.0))] {
+            assert_eq!(bounds(&cost, &[pool("a", Action::Update)], &[progress]), expect, "{progress:?}");
+        }
+    }
+
+    #[test]
+    fn of_several_capacity_options_the_cheapest_is_certain() {
         let cheapest = Some(Sum { usd: 0.5, ..Sum::default() });
         let cost = SectionCost { certain_idle: cheapest, ..cost() };
         assert_eq!(bounds(&cost, &[pool("a", Action::Create)], &[Progress::Done]), (0.5, 8.0));

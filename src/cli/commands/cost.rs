@@ -4,8 +4,9 @@ use jiff::Timestamp;
 
 use crate::cli::Exit;
 use crate::cli::commands::plan::parallelism;
-use crate::cli::session::{Session, block_on};
+use crate::cli::session::{LiveCost, Session, block_on};
 use crate::cli::settings::{Failure, Format, Settings};
+use crate::report::Reporter;
 use crate::report::stack_cost::StackCost;
 use apply::ApplyOptions;
 
@@ -33,8 +34,7 @@ pub struct Args {
 pub fn cost(settings: &Settings, args: &Args) -> Exit {
     settings.report(Format::Text, |reporter| {
         let session = Session::load(settings)?;
-        let cost = read(settings, &session, args.parallelism)?;
-        reporter.diagnostics(session.price_warnings(), session.sources());
+        let cost = read(settings, &session, reporter, args.parallelism)?;
         let text = match args.json {
             true => format!("{:#}\n", cost.json()),
             false => cost.text(settings.screen().data_look().width),
@@ -44,17 +44,33 @@ pub fn cost(settings: &Settings, args: &Args) -> Exit {
 }
 
 /// Reads the cost of the stack. Where Google bills nothing of it, nothing is read.
-fn read(settings: &Settings, session: &Session, parallelism: usize) -> Result<StackCost, Failure> {
+fn read(
+    settings: &Settings,
+    session: &Session,
+    reporter: &mut dyn Reporter,
+    parallelism: usize,
+) -> Result<StackCost, Failure> {
     let (owner, target) = session.owner_and_target();
-    let (owner, target) = (owner.clone(), target.clone());
-    if plan::cost::region(&target).is_none() {
-        return Ok(StackCost { owner, target, bill: None, accrued: None, has_record: false });
+    let cost = StackCost::of_nothing(owner.clone(), target.clone(), Timestamp::now());
+    if plan::cost::region(target).is_none() {
+        return Ok(cost);
     }
     block_on(async {
         let link = session.connect(settings)?;
-        let (bill, record) = session.bill(&link, parallelism).await?;
+        session.read_prices(&link).await?;
+        reporter.diagnostics(session.price_warnings(), session.sources());
+        let LiveCost { bill, unplanned, record } = session.bill(&link, parallelism).await?;
+        reporter.diagnostics(unplanned.as_deref().unwrap_or_default(), session.sources());
         link.close().await?;
-        let accrued = record.as_ref().and_then(|record| record.accrued_cost_at(Timestamp::now()));
-        Ok(StackCost { owner, target, bill, accrued, has_record: record.is_some() })
+        let now = Timestamp::now();
+        let accrued = record.as_ref().and_then(|record| record.accrued_cost_at(now));
+        Ok(StackCost {
+            bill,
+            is_planned: unplanned.is_none(),
+            accrued,
+            has_record: record.is_some(),
+            now,
+            ..cost
+        })
     })
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::report::cost::{dollars, prices_from};
+use crate::report::cost::dollars;
 use crate::report::still_running::StillRunning;
 use apply::Summary;
 use kinds::cost::Billed;
@@ -173,7 +173,7 @@ impl RunningCost {
             true => Value::Null,
             false => json!({
                 "usd_per_hour": dollars(sum.usd), "unpriced": sum.unknown, "region": region,
-                "prices_of": date, "prices_from": prices_from(origin), "spot_snapshot": sum.spot.then_some(date),
+                "prices_of": date, "prices_from": origin.as_str(), "spot_snapshot": sum.spot.then_some(date),
             }),
         }
     }

@@ -19,7 +19,7 @@ use model::resource::{ClusterName, Identity, Method, ObjectId, Resource, World};
 use model::secrets::env_values::EnvValues;
 use model::source::Sources;
 use plan::scale::{ScaleRequest, scale};
-use plan::{Approval, DriftReport, Inputs, Mode, Plan, Selection, StopRequest};
+use plan::{Approval, Bill, DriftReport, Inputs, Mode, Plan, Selection, StopRequest};
 use sandbox::faults::Rule;
 use sandbox::{Clock, Options, Sandbox, Scale, Stockout};
 use serde_json::{Value, json};
@@ -64,6 +64,11 @@ impl Stack {
     /// Returns the desired resources.
     pub fn resources(&self) -> &[Resource] {
         &self.lowered.resources
+    }
+
+    /// Returns the cost of what is live, also for a stack that cannot be planned.
+    pub fn live_bill(&self, world: &World) -> Option<Bill> {
+        plan::cost::live_bill(&Inputs::of(self.lowered.clone(), Mode::Apply, world, &self.sources))
     }
 
     /// By which what was agreed to is known again.

@@ -9,6 +9,7 @@ use model::record::Record;
 use model::resource::Identity;
 use plan::Action;
 use proptest::prelude::*;
+use sandbox::Sandbox;
 use serde_json::{Value, json};
 
 use super::cases::{self, check};
@@ -267,33 +268,60 @@ async fn comparable_record(player: &Player) -> Record {
 }
 
 /// # Errors
-/// An undisturbed run and one that was killed and typed again cannot cost the same from now on.
+/// An undisturbed run and one that was killed and typed again cannot cost the same from now on, or one of them has no cost.
 async fn rates_overlap(calm: &Player, killed: &Player) -> Result<(), String> {
-    let (Some(one), Some(two)) = (accrued_cost(calm).await, accrued_cost(killed).await) else {
-        return Ok(());
+    let (one, two) = match (Account::read(calm).await?, Account::read(killed).await?) {
+        (Some(one), Some(two)) => (one.cost.rates.running, two.cost.rates.running),
+        (None, None) => return Ok(()),
+        (one, two) => return Err(format!("one run has a cost: {one:?} {two:?}")),
     };
-    let (one, two) = (&one.rates.running, &two.rates.running);
     match one.least <= two.most + 1e-4 && two.least <= one.most + 1e-4 {
         true => Ok(()),
         false => Err(format!("costs do not overlap: {one:?} {two:?}")),
     }
 }
 
-async fn accrued_cost(player: &Player) -> Option<AccruedCost> {
-    player.harness.world_of(player.stack.as_ref()?).await.unwrap().record?.accrued_cost
+/// The cost in the record of a stack.
+#[derive(Debug)]
+struct Account {
+    cost: AccruedCost,
+    /// The uid of the record, which goes with its cluster.
+    record: Option<Uid>,
 }
 
-/// # Errors
-/// The cost so far has fallen, or its bounds are in the wrong order.
-fn grows(before: Option<&AccruedCost>, after: Option<&AccruedCost>) -> Result<(), String> {
-    let (Some(before), Some(after)) = (before, after) else { return Ok(()) };
-    let (one, two) = (&before.total, &after.total);
-    // The record of a cluster that was recreated counts from its own start.
-    let is_same = before.since == after.since;
-    match !is_same || one.least <= two.least && one.most <= two.most && two.least <= two.most {
-        true => Ok(()),
-        false => Err(format!("the cost so far has fallen from {one:?} to {two:?}")),
+impl Account {
+    /// # Errors
+    /// The record has clusters or node pools, and no cost.
+    async fn read(player: &Player) -> Result<Option<Self>, String> {
+        let Some(stack) = &player.stack else { return Ok(None) };
+        let world = player.harness.world_of(stack).await?;
+        let cost = laws::accrued_cost(world.record.as_ref())?;
+        Ok(cost.map(|cost| Self { cost, record: record_uid(&player.harness.sandbox) }))
     }
+
+    /// # Errors
+    /// The cost so far has fallen or is lost, or its bounds are in the wrong order.
+    fn grows(before: Option<&Self>, player: &Player, after: Option<&Self>) -> Result<(), String> {
+        let Some(before) = before else { return Ok(()) };
+        // That of a cluster that was recreated counts from its own start.
+        if record_uid(&player.harness.sandbox) != before.record {
+            return Ok(());
+        }
+        let Some(after) = after else { return Err(format!("the cost so far is lost: {before:?}")) };
+        let (one, two) = (&before.cost.total, &after.cost.total);
+        let is_same = before.cost.since == after.cost.since;
+        match is_same && one.least <= two.least && one.most <= two.most && after.cost.is_sound() {
+            true => Ok(()),
+            false => Err(format!("the cost so far has fallen from {before:?} to {after:?}")),
+        }
+    }
+}
+
+fn record_uid(sandbox: &Sandbox) -> Option<Uid> {
+    let name = Record::object("team").name;
+    let snapshot = Snapshot::read(sandbox);
+    let mut all = snapshot.things.iter();
+    all.find(|(_, thing)| thing.kind == "ConfigMap" && thing.name == name).map(|(uid, _)| uid.clone())
 }
 
 /// All that is there, and what the record says of each thing.
@@ -340,7 +368,7 @@ fn a_command_that_is_killed_and_typed_again_comes_to_the_same_end() {
                 tally.step(&step, &done);
                 let judged = stopped.judge(&calm, &spec, typed, &done).await;
                 judged.map_err(|why| format!("{number}: {why}"))?;
-                let cost = accrued_cost(&killed).await;
+                let cost = Account::read(&killed).await?;
                 let dies = step_of(&mut killed, &mut same, typed, Some(*kill), true).await;
                 let first = killed.step(&dies).await;
                 tally.step(&dies, &first);
@@ -354,7 +382,8 @@ fn a_command_that_is_killed_and_typed_again_comes_to_the_same_end() {
                         return Err(format!("{number}: {typed:?} again: {:?}", again.refused));
                     }
                 }
-                grows(cost.as_ref(), accrued_cost(&killed).await.as_ref())?;
+                let grown = Account::read(&killed).await?;
+                Account::grows(cost.as_ref(), &killed, grown.as_ref())?;
                 if !done.is_begun() && !first.is_begun() {
                     continue;
                 }

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use live::Request;
+use model::accrued_cost::{AccruedCost, CostRange};
 use model::record::{NAMESPACE as RECORDS, Record};
 use model::resource::{Api, Identity, Method};
-use plan::{Action, Approval, ApprovalVerb, Bill, Change, Mode, Plan};
+use plan::{Action, Approval, ApprovalVerb, Change, Mode, Plan};
 use serde_json::Value;
 
 use super::harness::{Flags, IDENTITY};
@@ -229,22 +230,44 @@ pub fn foreign_only(done: &StepResult) -> Result<(), String> {
 }
 
 /// **Costs are bounded.** After any command, and after its death, the live nodes and clusters cost no less and no more than the
-/// record says from then on.
+/// record says from then on. From the mark of a stop of the whole stack, the bounds hold both them and a cluster without nodes.
 ///
 /// # Errors
-/// The cost, and the bounds.
+/// The cost, and the bounds; or a record without a cost that has something with a price.
 pub async fn costs_are_in_bounds(player: &Player, done: &StepResult) -> Result<(), String> {
     let Some(stack) = player.stack.as_ref().filter(|_| done.is_begun()) else { return Ok(()) };
     let world = player.harness.world_of(stack).await?;
-    let Some(cost) = world.record.and_then(|record| record.accrued_cost) else { return Ok(()) };
-    let Ok(plan) = player.harness.plan(stack, Mode::Apply).await else { return Ok(()) };
-    let now = plan.bill().and_then(Bill::before).map_or(0.0, |now| now.usd);
-    let (total, rates) = (&cost.total, &cost.rates.running);
-    let is_ordered = total.least <= total.most && rates.least <= rates.most && cost.since <= cost.until;
+    let Some(cost) = accrued_cost(world.record.as_ref())? else { return Ok(()) };
+    // What is live, as the stack may have edits that cannot be planned.
+    let bill = stack.live_bill(&world).unwrap_or_default();
+    let now = bill.total().before.usd;
+    let clusters = stack.resources().iter().filter(|one| matches!(one.identity, Identity::Cluster(_)));
+    let clusters = clusters.filter_map(|cluster| bill.sections.get(&cluster.address));
+    let stopped: f64 = clusters.map(|section| section.before.usd).sum();
+    let (running, stopping) = (&cost.rates.running, &cost.rates.while_stopping());
     // A hundredth of a cent, as sums of floats are apart.
-    match is_ordered && rates.least <= now + 1e-4 && now <= rates.most + 1e-4 {
+    let holds = |range: &CostRange, usd: f64| range.least <= usd + 1e-4 && usd <= range.most + 1e-4;
+    match cost.is_sound() && holds(running, now) && holds(stopping, now) && holds(stopping, stopped) {
         true => Ok(()),
-        false => Err(format!("costs are bounded: {now} an hour, and the record has {cost:?}")),
+        false => Err(format!(
+            "costs are bounded: {now} an hour, {stopped} without nodes, and the record has {cost:?}"
+        )),
+    }
+}
+
+/// Returns the cost in a record; `None` where nothing of the stack has a price.
+///
+/// # Errors
+/// The record has clusters or node pools, and no cost.
+pub fn accrued_cost(record: Option<&Record>) -> Result<Option<AccruedCost>, String> {
+    let Some(record) = record else { return Ok(None) };
+    let is_billed =
+        |identity: &Identity| matches!(identity, Identity::Cluster(_) | Identity::NodePool { .. });
+    match (&record.accrued_cost, record.inventory.iter().find(|entry| is_billed(&entry.identity))) {
+        (None, Some(billed)) => {
+            Err(format!("costs are bounded: the record has {} and no cost", billed.address))
+        }
+        (cost, _) => Ok(cost.clone()),
     }
 }
 

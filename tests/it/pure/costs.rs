@@ -159,8 +159,10 @@ fn certain_and_idle(location: &str, pool: &str) -> (f64, f64) {
 }
 
 #[test]
-fn only_the_nodes_that_a_pool_surely_has_are_certain() {
+fn only_the_nodes_that_a_pool_has_in_any_case_are_certain() {
     for (location, pool, certain) in [
+        ("us-central1-c", "nodes = 2\nspot = true", 0.0),
+        ("us-central1-c", "nodes = 2\nmax_run_duration = \"2h\"", 0.0),
         ("us-central1-c", "nodes = { min = 2, max = 6 }", 2.0),
         ("us-central1-c", "nodes = 2", 2.0),
         // One node in each of three zones, or none.
@@ -175,9 +177,9 @@ fn only_the_nodes_that_a_pool_surely_has_are_certain() {
 }
 
 #[test]
-fn the_cheapest_of_several_options_is_certain() {
-    let spot = "nodes = 2\ncapacity = [\"spot\", \"on-demand\"]";
+fn nothing_is_certain_of_a_pool_that_may_be_spot() {
+    let spot = "nodes = 2\ncapacity = [\"on-demand\", \"spot\"]";
     let (least, idle) = certain_and_idle("us-central1-c", spot);
     let (on_demand, _) = certain_and_idle("us-central1-c", "nodes = 2");
-    assert!(0.0 < least && least < idle && (idle - on_demand).abs() < 1e-6, "{least} {idle} {on_demand}");
+    assert!(least == 0.0 && (idle - on_demand).abs() < 1e-6, "{least} {idle} {on_demand}");
 }

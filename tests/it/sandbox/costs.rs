@@ -303,9 +303,9 @@ fn the_cost_so_far_counts_each_period_at_its_own_rates() {
     assert_eq!(hourly(&user), large);
     pass_hours(&served, 10);
     assert_grew(stopped, so_far(&user), (10.0 * large.0, 10.0 * large.1));
+    // From the mark of a stop on, nodes may be there until the next command: the mark is written before anything is emptied.
     expire(&served, 4);
-    let expired = (6.0 * large.0 + 0.4, 6.0 * large.1 + 0.4);
-    assert_grew(stopped, so_far(&user), expired);
+    assert_grew(stopped, so_far(&user), (6.0 * large.0 + 0.4, 10.0 * large.1));
 
     user.run(&["destroy", "--auto-approve"]).expect(0);
     let gone = cost(&user);
@@ -363,8 +363,92 @@ fn a_record_without_costs_begins_to_count_with_the_next_change() {
     assert_eq!(cost(&user).get("since"), None);
     user.edit("max = 3", "max = 4");
     user.run(&["apply", "--auto-approve"]).expect(0);
-    user.run(&["cost"]).expect(0).says("its first record with costs");
+    user.run(&["cost"]).expect(0).says("Counted since").says("earlier costs are not in the record");
     assert_eq!(cost(&user)["since"]["from_creation"], false);
+}
+
+#[test]
+fn node_pools_that_come_after_the_first_apply_are_counted_from_their_creation() {
+    let served = SandboxServer::fast();
+    let owner = User::at(&served, ON_GKE.replace("name = \"s\"", "name = \"owner\""));
+    owner.run(&["apply", "--auto-approve"]).expect(0);
+    let pool = "\n[node_pool.more]\nmachine_type = \"e2-standard-8\"\n";
+    let cluster = ON_GKE.split("[node_pool.cpu]").next().unwrap().to_owned() + "manage = false\n";
+    let user = User::at(&served, format!("{cluster}\n[namespace.a]\n"));
+    user.run(&["apply", "--auto-approve"]).expect(0);
+    let said = user.run(&["cost"]).expect(0).says("Nothing of this stack is counted");
+    assert!(!said.out.contains("Since"), "{}", said.out);
+    let since = cost(&user)["since"].clone();
+    assert_eq!((&since["usd_at_most"], since.get("prices_of")), (&json!(0.0), None), "{since}");
+
+    user.write(format!("{cluster}\n[namespace.a]\n{pool}"));
+    user.run(&["apply", "--auto-approve"]).expect(0);
+    let now = cost(&user)["since"].clone();
+    assert_eq!((&now["from_creation"], &now["time"]), (&json!(true), &since["time"]), "{now}");
+    pass_hours(&served, 10);
+    let grown = so_far(&user);
+    assert!(grown.1 > 1.0, "{grown:?}");
+
+    // Without anything that has a price, the sum and the origin of its prices stay.
+    user.write(format!("{cluster}\n[namespace.a]\n"));
+    user.run(&["apply", "--auto-approve", "--allow", "delete:node_pool.more"]).expect(0);
+    user.write(format!("{cluster}\n[namespace.a]\n[namespace.b]\n"));
+    user.run(&["apply", "--auto-approve"]).expect(0);
+    let last = cost(&user)["since"].clone();
+    assert_eq!((&last["prices_of"], &last["prices_from"]), (&now["prices_of"], &json!("list")), "{last}");
+    assert!(so_far(&user).1 >= grown.1, "{last}");
+    user.run(&["cost"]).expect(0).says("Since");
+}
+
+#[test]
+fn a_stack_that_cannot_be_planned_has_the_cost_of_what_exists() {
+    let served = SandboxServer::fast();
+    let user = User::at(&served, format!("{ON_GKE}{AUTOSCALED}"));
+    user.run(&["apply", "--auto-approve"]).expect(0);
+    let before = cost(&user);
+    user.write(format!("{ON_GKE}{AUTOSCALED}\n[namespace.missing]\nmanage = false\n"));
+    user.run(&["plan"]).expect(1).says("DI0232");
+    let said = user.run(&["cost"]).expect(0);
+    said.says("warning[DI0232]").says("No plan is possible").says("Since").says("node_pool.cpu");
+    let after = cost(&user);
+    let (one, two) = (&before["hourly"]["total"], &after["hourly"]["total"]);
+    assert_eq!((&one["now"], &one["idle"], &one["most"]), (&two["now"], &two["idle"], &two["most"]));
+    assert_eq!((two.get("planned"), &after["since"]["time"]), (None, &before["since"]["time"]));
+    // A pool that is no longer in the file is there.
+    user.write(
+        ON_GKE.replace("node_pool.cpu", "node_pool.other") + "\n[namespace.missing]\nmanage = false\n",
+    );
+    let sections = cost(&user)["hourly"]["sections"].clone();
+    assert_eq!(sections["node_pool.cpu"], after["hourly"]["sections"]["node_pool.cpu"], "{sections}");
+}
+
+#[test]
+fn a_record_from_the_future_counts_nothing_back_and_is_named() {
+    let served = SandboxServer::fast();
+    let user = User::at(&served, format!("{ON_GKE}nodes = 1\n"));
+    user.run(&["apply", "--auto-approve"]).expect(0);
+    pass_hours(&served, 10);
+    user.edit("nodes = 1", "nodes = 2");
+    user.run(&["apply", "--auto-approve"]).expect(0);
+    let before = so_far(&user);
+    assert!(!user.run(&["cost"]).expect(0).out.contains("clock"));
+    pass_hours(&served, -5);
+    let until = recorded(&served).accrued_cost.unwrap().until.strftime("%Y-%m-%d %H:%M UTC");
+    let line = format!("The record was written at {until} by a machine whose clock was ahead");
+    user.run(&["cost"]).expect(0).says(&line);
+    assert_grew(before, so_far(&user), (0.0, 0.0));
+}
+
+#[test]
+fn a_world_that_cannot_be_read_is_the_same_error_as_that_of_status() {
+    let served = SandboxServer::fast();
+    let user = User::at(&served, format!("{ON_GKE}nodes = 1\n"));
+    user.run(&["apply", "--auto-approve"]).expect(0);
+    drop(served);
+    let (cost, status) = (user.run(&["cost"]).expect(1), user.run(&["status"]).expect(1));
+    let code =
+        |said: &CommandOutput| said.err.lines().find(|line| line.contains("error[")).map(str::to_owned);
+    assert!(code(&cost).is_some() && code(&cost) == code(&status), "{} {}", cost.err, status.err);
 }
 
 #[test]
@@ -394,9 +478,9 @@ fn an_interrupted_apply_counts_as_what_it_may_have_done() {
 #[test]
 fn a_stack_without_anything_that_has_a_price_says_so_and_reads_nothing() {
     for (place, said) in [
-        ("[local]\n", "Hosts have no price"),
-        ("[ssh]\nhosts = [\"nowhere\"]\n", "Hosts have no price"),
-        ("[slurm]\npartition = \"gpu\"\n", "Hosts have no price"),
+        ("[local]\n", "Hosts have no price: `cost` counts nothing for this stack."),
+        ("[ssh]\nhosts = [\"nowhere\"]\n", "Hosts have no price: `cost` counts nothing"),
+        ("[slurm]\npartition = \"gpu\"\n", "Hosts have no price: `cost` counts nothing"),
         ("[kubernetes]\ncontext = \"lab\"\n", "it manages no GKE cluster and no node pools"),
     ] {
         let user = User::empty();

@@ -24,7 +24,7 @@ mod ready;
 mod registries;
 mod section;
 
-pub use billing::{billed_node, node_bounds};
+pub use billing::{billed_node, may_lose_nodes, node_bounds};
 pub use calls::{gives_its_account, inline_body, inline_pool, starts_empty};
 pub use fields::{CLOUD_PLATFORM_SCOPE, FIELDS, LABELS_ROLL, default_disk, takes_hyperdisk_only};
 pub use keys::{BlueGreen, Capacity, Kubelet, Linux, LocalSsd, Reservation, TenantAffinity};

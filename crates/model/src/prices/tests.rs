@@ -84,6 +84,21 @@ fn every_line_is_of_something_that_the_program_can_use() {
 }
 
 #[test]
+fn a_price_that_no_number_can_hold_is_unknown() {
+    let largest = "1".to_owned() + &"0".repeat(308);
+    let text =
+        format!("date\t2026-01-02\nwhat\tname\ta\nmachine\te2-standard-*\t{largest}\ndisk\td\t{largest}\n");
+    let prices = Prices::parse(&text).unwrap();
+    assert!(prices.machine("e2-standard-1", "a", PriceModel::OnDemand).is_some());
+    assert_eq!(prices.machine("e2-standard-4", "a", PriceModel::OnDemand), None);
+    assert_eq!(prices.disk("d", 100, "a"), None);
+    let mut sum = Sum { usd: f64::MAX, ..Sum::default() }.times(3);
+    sum += &sum.clone();
+    sum.add(Some(f64::MAX), || unreachable!());
+    assert!(sum.usd.is_finite());
+}
+
+#[test]
 fn prices_are_looked_up_by_name_and_by_family() {
     let text = "# mine\ndate\t2026-01-02\n\nwhat\tname\ta\tb\tc\n\
                 machine\te2-standard-*\t0.03/0.01\t0.04\t/0.02\nmachine\te2-standard-8\t1\nmachine\ta2-highgpu-*g\t\t3.5\n\

@@ -25,6 +25,14 @@ pub fn billed_node(pool: &Value) -> Node {
     }
 }
 
+/// Returns true if Google Cloud may take nodes away at any time or after a while, or brings them only once it has machines: nobody knows
+/// how long such a pool has the number of nodes that it is asked for.
+pub fn may_lose_nodes(pool: &Value) -> bool {
+    let config = &pool["config"];
+    let is_short_lived = ["spot", "preemptible", "flexStart"].iter().any(|key| config[*key] == true);
+    is_short_lived || !config["maxRunDuration"].is_null() || pool["queuedProvisioning"]["enabled"] == true
+}
+
 /// `rapids-26-04 of node pool gpu`: the image of each secondary boot disk.
 fn secondary_disks(pool: &Value) -> Vec<String> {
     let disks = pool["config"]["secondaryBootDisks"].as_array().into_iter().flatten();
