@@ -1,5 +1,6 @@
 //! Limits of cost: `--budget`, and the refusal of what exceeds `[budget]`.
 
+use kinds::cost::are_secondary_disks;
 use model::diag::{Code, Diagnostic, Severity};
 use plan::budget::{Budget, Excess};
 use plan::{Approval, ApprovalVerb, Plan};
@@ -47,13 +48,22 @@ fn exceeded(excess: &Excess, severity: Severity) -> Diagnostic {
             unknown.join(", ")
         ),
     };
-    let help = match unknown.is_empty() {
-        true => "lower the maximum or minimum of `nodes`, choose smaller machines, or raise the budget",
-        false => "give the missing prices with `--prices FILE`, or choose machines that have a price",
+    let (help, once) = match unknown.as_slice() {
+        [] => (
+            "lower the maximum or minimum of `nodes`, choose smaller machines, or raise the budget",
+            "`--allow budget` exceeds it once",
+        ),
+        disks if are_secondary_disks(disks.iter()) => (
+            "no list of prices has secondary boot disks: remove `secondary_boot_disks`",
+            "`--allow budget` accepts the unknown price once",
+        ),
+        _ => (
+            "give the missing prices with `--prices FILE`, or choose machines that have a price",
+            "`--allow budget` exceeds it once",
+        ),
     };
     match severity {
-        Severity::Error => Diagnostic::error(Code::OverBudget, what)
-            .help(format!("{help}; `--allow budget` exceeds it once")),
+        Severity::Error => Diagnostic::error(Code::OverBudget, what).help(format!("{help}; {once}")),
         Severity::Warning => Diagnostic::warning(Code::OverBudget, what).help(help),
     }
 }

@@ -120,7 +120,7 @@ pub struct Values {
     /// Always false: what looks like a secret is hidden.
     pub after_sensitive: bool,
     /// The fields that force the replacement, each as a list of keys.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replace_paths: Vec<Vec<Value>>,
 }
 
@@ -168,10 +168,10 @@ pub struct PlanExtra {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usual_seconds: Option<DurationEstimate>,
     /// Images that are pulled and whose size is not known: `usual_seconds` is without their pulls.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unknown_pulls: Vec<String>,
     /// Names of everything without a price, which is not in `hourly`: machine types, disks.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unpriced: Vec<String>,
     /// The cost before and after the apply; absent where Google bills nothing of the stack by the hour.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -94,10 +94,10 @@ pub enum Body {
         #[serde(skip_serializing_if = "Option::is_none")]
         usual_seconds: Option<DurationEstimate>,
         /// Images that are pulled and whose size is not known: `usual_seconds` is without their pulls.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
         unknown_pulls: Vec<String>,
         /// Names of everything without a price, which is not in `hourly`: machine types, disks.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
         unpriced: Vec<String>,
         /// The cost before and after the apply; absent where Google bills nothing of the stack by the hour.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -106,13 +106,13 @@ pub enum Body {
         #[serde(skip_serializing_if = "Option::is_none")]
         still_running: Option<RunningSections>,
         /// Consents that are still to be given: `replace:dask_cluster.rapids`.
-        #[serde(rename = "consents", skip_serializing_if = "Vec::is_empty")]
+        #[serde(rename = "consents", default, skip_serializing_if = "Vec::is_empty")]
         approvals: Vec<String>,
         /// The objects that the API server judged by dry runs, and those that it did not; absent if nothing was tried.
         #[serde(skip_serializing_if = "Option::is_none")]
         dry_run: Option<DryRun>,
         /// How each change ended; only after an apply.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
         outcomes: Vec<Ended>,
         /// How long the apply took.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -121,7 +121,7 @@ pub enum Body {
         #[serde(skip_serializing_if = "Option::is_none")]
         interrupted: Option<bool>,
         /// Addresses that `--target` or `--exclude` left out of the plan.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
         left_out: Vec<String>,
     },
     /// An error or a warning.
@@ -220,7 +220,7 @@ pub struct PlannedChange {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usual_seconds: Option<DurationEstimate>,
     /// Fields that differ.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<Field>,
 }
 
@@ -308,7 +308,7 @@ pub struct Hook {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_seconds: Option<f64>,
     /// Lines of a log that a check read.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub log: Vec<String>,
     /// How it ended, when it is not done.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -123,7 +123,10 @@ impl ChangeRun<'_> {
                 },
                 None => None,
             };
-            let usual = usual_time(&pod["spec"], pool.as_ref().map(|pool| &pool.live));
+            let source = pool.as_ref().zip(self.shared.cluster);
+            // A live pool has the settings of its cluster.
+            let source = source.map(|(pool, name)| ImageSource::of(&pool.live, &Value::Null, name));
+            let usual = usual_time(&pod["spec"], source);
             let Some(cause) = self.cause_of(pod, pool).await else { continue };
             let found = PodCause { cause, pool: selected_pool(&pod["spec"]).map(str::to_owned), usual };
             match found.cause.outlook {
@@ -279,9 +282,9 @@ fn line(PodCause { cause, usual, .. }: &PodCause) -> String {
 }
 
 /// Returns the usual time of a new node, and that of the pulls of a pod's images.
-fn usual_time(spec: &Value, pool: Option<&Value>) -> String {
-    let source = pool.map(|pool| ImageSource::of_pool(pool, false)).unwrap_or_default();
-    let images = image_pull::images(spec).map(|(_, image)| image).filter(|image| source.pulls(image));
+fn usual_time(spec: &Value, source: Option<ImageSource<'_>>) -> String {
+    let pulls = |image: &&str| source.is_none_or(|source| source.pulls(image));
+    let images = image_pull::images(spec).map(|(_, image)| image).filter(pulls);
     let pull = ImagePull::of(images);
     let node = format!("usually {NEW_GPU_NODE} with GPUs");
     match (pull.known.most, pull.unknown.is_empty()) {
@@ -309,12 +312,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use model::resource::ClusterName;
 
     #[test]
     fn the_pull_of_the_image_comes_after_the_node() {
         let usual = |image: &str, config: Value| {
             let spec = json!({ "containers": [{ "image": image }] });
-            usual_time(&spec, Some(&json!({ "config": config })))
+            let pool = json!({ "config": config });
+            let name =
+                ClusterName { project: "demo".into(), location: "us-central1-c".into(), cluster: "c".into() };
+            usual_time(&spec, Some(ImageSource::of(&pool, &Value::Null, &name)))
         };
         let rapids = "nvcr.io/nvidia/rapidsai/base:26.04-cuda12-py3.13";
         let disks = json!({ "secondaryBootDisks": [{ "diskImage": "projects/p/global/images/i" }] });
@@ -322,6 +329,11 @@ mod tests {
         assert_eq!(usual("mine:1", json!({})), "usually 2–10 min with GPUs, without the pull of its image");
         assert_eq!(usual(rapids, disks), "usually 2–10 min with GPUs");
         let streams = json!({ "gcfsConfig": { "enabled": true } });
-        assert_eq!(usual("us-docker.pkg.dev/p/r/mine:1", streams), "usually 2–10 min with GPUs");
+        let own = "us-docker.pkg.dev/p/r/mine:1";
+        assert_eq!(usual(own, streams.clone()), "usually 2–10 min with GPUs");
+        let elsewhere = usual("europe-docker.pkg.dev/p/r/mine:1", streams);
+        assert_eq!(elsewhere, "usually 2–10 min with GPUs, without the pull of its image");
+        let sample = "nvidia/samples:vectoradd-cuda11.6.0-ubuntu18.04";
+        assert_eq!(usual(sample, json!({})), "usually 2–10 min with GPUs");
     }
 }

@@ -37,6 +37,15 @@ pub fn fee(prices: &Prices, region: &str) -> Sum {
     sum
 }
 
+/// The first words of the name of a secondary boot disk among what has no price.
+const SECONDARY_DISK: &str = "secondary boot disk";
+
+/// Returns true if everything without a price is a secondary boot disk. Such a disk has the size of its disk image, which no list of prices
+/// knows.
+pub fn are_secondary_disks<'n>(mut unknown: impl Iterator<Item = &'n String>) -> bool {
+    unknown.all(|name| name.starts_with(SECONDARY_DISK))
+}
+
 /// The parts of a node that have a price.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
@@ -94,7 +103,7 @@ impl Node {
             sum.add(ssds, || "local SSDs".to_owned());
         }
         for disk in &self.secondary_disks {
-            sum.add(None, || format!("secondary boot disk {disk}"));
+            sum.add(None, || format!("{SECONDARY_DISK} {disk}"));
         }
         sum
     }

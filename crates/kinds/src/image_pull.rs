@@ -3,8 +3,9 @@
 use serde_json::Value;
 
 use model::address::FieldPath;
+use model::catalog;
 use model::images;
-use model::resource::DurationEstimate;
+use model::resource::{ClusterName, DurationEstimate};
 
 /// Returns the images of a PodSpec with their paths in it.
 pub fn images(spec: &Value) -> impl Iterator<Item = (FieldPath, &str)> {
@@ -31,7 +32,7 @@ impl<'s> ImagePull<'s> {
         let mut pull = Self::default();
         let mut seen: Vec<&str> = Vec::new();
         for image in images {
-            if seen.contains(&image) {
+            if seen.contains(&image) || images::is_small(image) {
                 continue;
             }
             seen.push(image);
@@ -45,29 +46,41 @@ impl<'s> ImagePull<'s> {
 }
 
 /// The nodes on which Pods start, as far as their images are concerned.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ImageSource {
-    /// True if containers start while an image of Artifact Registry is pulled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageSource<'r> {
+    /// True if containers start while an image of Artifact Registry in the region is pulled.
     pub streams: bool,
     /// True if disks of the nodes have images. Which ones the file does not say.
     pub has_disks: bool,
+    /// True if registries have mirrors, of which the file does not say where they are.
+    pub has_mirrors: bool,
+    pub region: &'r str,
 }
 
-impl ImageSource {
-    /// Reads the body of a node pool. `streams` is the default of its cluster.
-    pub fn of_pool(pool: &Value, streams: bool) -> Self {
+impl<'r> ImageSource<'r> {
+    /// Reads the body of a node pool; `cluster` is that of its cluster, which has the default of image streaming. GKE writes the default
+    /// into a live pool.
+    pub fn of(pool: &Value, cluster: &Value, name: &'r ClusterName) -> Self {
         let config = &pool["config"];
+        let default = &cluster["nodePoolDefaults"]["nodeConfigDefaults"]["gcfsConfig"]["enabled"];
+        let has = |list: &Value| list.as_array().is_some_and(|list| !list.is_empty());
         Self {
-            streams: config["gcfsConfig"]["enabled"].as_bool().unwrap_or(streams),
-            has_disks: config["secondaryBootDisks"].as_array().is_some_and(|disks| !disks.is_empty()),
+            streams: config["gcfsConfig"]["enabled"].as_bool().unwrap_or(*default == true),
+            has_disks: has(&config["secondaryBootDisks"]),
+            has_mirrors: has(&config["containerdConfig"]["registryHosts"]),
+            region: catalog::region_of(&name.location).unwrap_or(&name.location),
         }
     }
 
     /// Returns true if a Pod waits until a new node has pulled an image. Nothing is expected of images that may be streamed, or may be
     /// there.
     pub fn pulls(self, image: &str) -> bool {
-        let is_streamed = self.streams && images::is_streamed(image) != Some(false);
-        !is_streamed && !self.has_disks
+        !self.may_stream(image) && !self.has_disks
+    }
+
+    /// Returns true if an image may be streamed. A mirror may be one of Artifact Registry.
+    pub fn may_stream(self, image: &str) -> bool {
+        self.streams && (self.has_mirrors || images::is_streamed(image, self.region) != Some(false))
     }
 }
 
@@ -76,6 +89,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    fn name(location: &str) -> ClusterName {
+        ClusterName { project: "demo".into(), location: location.into(), cluster: "c".into() }
+    }
 
     #[test]
     fn each_image_is_pulled_once_and_the_unknown_ones_are_named() {
@@ -97,9 +114,17 @@ mod tests {
     #[test]
     fn a_pool_may_stream_an_image_or_have_it() {
         let (nvidia, own) = ("nvcr.io/nvidia/rapidsai/base:1", "us-docker.pkg.dev/p/r/i:1");
+        let (us, europe) = (name("us-central1-c"), name("europe-west4"));
         let source = |config: Value, default: bool| {
-            let source = ImageSource::of_pool(&json!({ "config": config }), default);
-            (source.pulls(nvidia), source.pulls(own))
+            let gcfs = json!({ "gcfsConfig": { "enabled": default } });
+            let cluster = json!({ "nodePoolDefaults": { "nodeConfigDefaults": gcfs } });
+            let pulls = |name| {
+                let source = ImageSource::of(&json!({ "config": config }), &cluster, name);
+                (source.pulls(nvidia), source.pulls(own))
+            };
+            // A repository elsewhere is not streamed.
+            assert_eq!(pulls(&europe).0, pulls(&europe).1);
+            pulls(&us)
         };
         assert_eq!(source(json!({}), false), (true, true));
         assert_eq!(source(json!({}), true), (true, false));
@@ -107,5 +132,8 @@ mod tests {
         assert_eq!(source(json!({ "gcfsConfig": { "enabled": true } }), false), (true, false));
         let disks = json!([{ "diskImage": "projects/p/global/images/i" }]);
         assert_eq!(source(json!({ "secondaryBootDisks": disks }), false), (false, false));
+        let mirrors = json!({ "registryHosts": [{ "server": "nvcr.io" }] });
+        assert_eq!(source(json!({ "containerdConfig": mirrors }), false), (true, true));
+        assert_eq!(source(json!({ "containerdConfig": mirrors }), true), (false, false));
     }
 }

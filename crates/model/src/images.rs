@@ -1,5 +1,6 @@
 //! Facts about container images that their names tell. `images.toml` has the sizes.
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::LazyLock;
 
 use serde::Deserialize;
@@ -16,6 +17,8 @@ struct Facts {
     slowest: f64,
     /// MB in a second when it goes fast.
     fastest: f64,
+    /// Names, without a tag, of images that are pulled in seconds.
+    small: Vec<String>,
     #[serde(rename = "image")]
     images: Vec<Size>,
 }
@@ -52,19 +55,34 @@ fn seconds(gb: f64, mb_per_second: f64) -> u32 {
     (gb * 1000.0 / mb_per_second).round() as u32
 }
 
-/// Returns true if GKE streams an image on nodes with image streaming, and false if a node pulls the whole image before its container
-/// starts. `None` for images of `gcr.io`: Artifact Registry serves them in projects that have moved them there, and only there.
+/// Returns true if GKE streams an image on nodes with image streaming in a region, and false if a node pulls the whole image before its
+/// container starts. `None` for images of `gcr.io`: Artifact Registry serves them in projects that have moved them there, and only there.
 ///
-/// Source: GKE, "Use Image streaming to pull container images", "Requirements": images are in Artifact Registry. A remote repository of
-/// it has the names of Artifact Registry.
-pub fn is_streamed(image: &str) -> Option<bool> {
+/// Source: GKE, "Use Image streaming to pull container images", "Requirements" and "Limitations": images are in Artifact Registry, in the
+/// region of the nodes or in the multi-region that has it. A remote repository of it has the names of Artifact Registry.
+pub fn is_streamed(image: &str, region: &str) -> Option<bool> {
     let (registry, _) = registry_and_path(image);
-    let is_in = |domain: &str| registry == domain || registry.ends_with(&format!(".{domain}"));
-    match () {
-        () if is_in("pkg.dev") => Some(true),
-        () if is_in("gcr.io") => None,
-        () => Some(false),
+    match registry_location(registry) {
+        // The multi-regions of Artifact Registry are `us`, `europe` and `asia`.
+        Some(location) => Some(location == region || region.split('-').next() == Some(location)),
+        None => (!is_in(registry, "gcr.io") && !is_in(registry, "pkg.dev")).then_some(false),
     }
+}
+
+/// Returns the location of a registry of Artifact Registry: `us-central1` for `us-central1-docker.pkg.dev`.
+pub fn registry_location(registry: &str) -> Option<&str> {
+    registry.strip_suffix("-docker.pkg.dev")
+}
+
+fn is_in(registry: &str, domain: &str) -> bool {
+    registry.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+}
+
+/// Returns true for an image that a node pulls in seconds: it has no part in a time, and nobody is told of its size.
+pub fn is_small(image: &str) -> bool {
+    let (registry, path) = registry_and_path(image);
+    let name = format!("{registry}/{}", path.split(['@', ':']).next().unwrap_or_default());
+    FACTS.as_ref().is_some_and(|facts| facts.small.contains(&name))
 }
 
 /// Splits the name of an image, with its tag: `("nvcr.io", "nvidia/rapidsai/base:26.04")`, `("docker.io", "library/python:3.13")`.
@@ -90,11 +108,15 @@ pub struct RemoteRepository {
 }
 
 impl RemoteRepository {
-    /// Returns the repository in a region through which an image of another registry is pulled.
+    /// Returns the repository in a region through which an image of another registry is pulled; `None` for a registry without a public
+    /// name, which Google cannot reach, and for Google's own.
     ///
     /// Source: `gcloud artifacts repositories create --help` of gcloud 528, and Artifact Registry, "Create remote repositories".
-    pub fn of(image: &str, project: &str, region: &str) -> Self {
+    pub fn of(image: &str, project: &str, region: &str) -> Option<Self> {
         let (registry, path) = registry_and_path(image);
+        if !has_public_name(registry) || is_in(registry, "pkg.dev") {
+            return None;
+        }
         let (name, upstream) = match registry {
             DOCKER_HUB => ("docker-hub".to_owned(), "docker-hub".to_owned()),
             other => (repository_name(other), format!("https://{other}")),
@@ -103,8 +125,16 @@ impl RemoteRepository {
             "gcloud artifacts repositories create {name} --project={project} --location={region} --repository-format=docker \
              --mode=remote-repository --remote-docker-repo={upstream}"
         );
-        Self { command, image: format!("{region}-docker.pkg.dev/{project}/{name}/{path}") }
+        Some(Self { command, image: format!("{region}-docker.pkg.dev/{project}/{name}/{path}") })
     }
+}
+
+/// Returns true for a registry whose name public DNS may have: not an IP address, and not a name of one label, such as `localhost`.
+fn has_public_name(registry: &str) -> bool {
+    const PRIVATE: [&str; 4] = [".local", ".internal", ".localhost", ".svc"];
+    let is_address = registry.parse::<SocketAddr>().is_ok() || registry.parse::<IpAddr>().is_ok();
+    let host = registry.split(':').next().unwrap_or_default();
+    !is_address && host.contains('.') && !PRIVATE.iter().any(|end| host.ends_with(end))
 }
 
 /// Returns a name for a repository after a registry: lower case letters, digits and hyphens, first a letter.
@@ -122,20 +152,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_artifact_registry_is_streamed() {
-        for (image, expected) in [
-            ("us-central1-docker.pkg.dev/p/r/base:1", Some(true)),
-            ("pkg.dev/p/r/base:1", Some(true)),
-            ("gcr.io/p/base:1", None),
-            ("eu.gcr.io/p/base:1", None),
-            ("nvcr.io/nvidia/rapidsai/base:26.04", Some(false)),
-            ("rapidsai/base:26.04", Some(false)),
-            ("python", Some(false)),
-            ("notpkg.dev/p", Some(false)),
-            ("localhost:5000/pkg.dev", Some(false)),
+    fn only_artifact_registry_of_the_region_is_streamed() {
+        for (image, region, expected) in [
+            ("us-central1-docker.pkg.dev/p/r/base:1", "us-central1", Some(true)),
+            ("us-central1-docker.pkg.dev/p/r/base:1", "us-central2", Some(false)),
+            ("us-docker.pkg.dev/p/r/base:1", "us-central1", Some(true)),
+            ("us-docker.pkg.dev/p/r/base:1", "europe-west4", Some(false)),
+            ("europe-docker.pkg.dev/p/r/base:1", "europe-west4", Some(true)),
+            ("asia-docker.pkg.dev/p/r/base:1", "asia-east1", Some(true)),
+            ("pkg.dev/p/r/base:1", "us-central1", None),
+            ("gcr.io/p/base:1", "us-central1", None),
+            ("eu.gcr.io/p/base:1", "us-central1", None),
+            ("nvcr.io/nvidia/rapidsai/base:26.04", "us-central1", Some(false)),
+            ("rapidsai/base:26.04", "us-central1", Some(false)),
+            ("python", "us-central1", Some(false)),
+            ("notpkg.dev/p", "us-central1", Some(false)),
+            ("localhost:5000/pkg.dev", "us-central1", Some(false)),
         ] {
-            assert_eq!(is_streamed(image), expected, "{image}");
+            assert_eq!(is_streamed(image, region), expected, "{image} in {region}");
         }
+    }
+
+    #[test]
+    fn the_sample_of_the_check_is_small() {
+        assert!(is_small("nvidia/samples:vectoradd-cuda11.6.0-ubuntu18.04"));
+        assert!(!is_small("nvidia/cuda:12") && !is_small("example.com/nvidia/samples:1"));
     }
 
     #[test]
@@ -174,13 +215,16 @@ mod tests {
 
     #[test]
     fn a_remote_repository_keeps_the_path_of_an_image() {
-        let repository = |image: &str| RemoteRepository::of(image, "demo", "us-central1");
+        let repository = |image: &str| RemoteRepository::of(image, "demo", "us-central1").unwrap();
         let nvidia = repository("nvcr.io/nvidia/rapidsai/base:26.04");
         assert_eq!(nvidia.image, "us-central1-docker.pkg.dev/demo/nvcr-io/nvidia/rapidsai/base:26.04");
         assert!(nvidia.command.ends_with("--remote-docker-repo=https://nvcr.io"), "{}", nvidia.command);
         let hub = repository("python:3");
         assert_eq!(hub.image, "us-central1-docker.pkg.dev/demo/docker-hub/library/python:3");
         assert!(hub.command.ends_with("--remote-docker-repo=docker-hub"), "{}", hub.command);
-        assert_eq!(repository("10.0.0.1:5000/a").image, "us-central1-docker.pkg.dev/demo/r-10-0-0-1-5000/a");
+        assert_eq!(repository("1a.example/a").image, "us-central1-docker.pkg.dev/demo/r-1a-example/a");
+        for image in ["localhost/a", "localhost:5000/a", "registry:5000/a", "10.0.0.1:5000/a", "10.0.0.1/a"] {
+            assert_eq!(RemoteRepository::of(image, "demo", "us-central1"), None, "{image}");
+        }
     }
 }

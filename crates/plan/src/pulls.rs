@@ -1,7 +1,7 @@
 //! The usual time until the images of new Pods are on their nodes, which is most of the time of a section with Pods.
 //!
-//! A node pulls an image that it does not have: a new node has none, and no node has one that nothing of the stack runs with. The time of
-//! a first node, where a pool has none, comes before.
+//! A node pulls an image that it does not have: a new node has none, and no node has one that no Pod of the stack on its pool runs with.
+//! Where Pods fill more nodes than there are, the time of a new node comes before.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,19 +10,23 @@ use serde_json::Value;
 use crate::observe::inputs::Inputs;
 use crate::{Action, Barrier, Change, Mode};
 use fit::PodRequirements;
+use fixedbitset::FixedBitSet;
 use kinds::gke::cluster::autopilot;
-use kinds::gke::node_pool::{inline_pool, new_node, starts_empty};
+use kinds::gke::node_pool::{initial_nodes, inline_pool, new_node, node_bounds};
 use kinds::gke::placement::{Near, PodTemplate, Pools, all_pod_templates};
-use kinds::image_pull::{self, ImagePull, ImageSource};
+use kinds::image_pull::{ImagePull, ImageSource};
 use kinds::kubernetes::manifest::pod_specs;
 use model::address::FieldPath;
-use model::resource::{self, ByIdentity, DurationEstimate, Identity, KindId, Resource};
+use model::resource::{self, ClusterName, DurationEstimate, Effect, Identity, KindId, Recreation, Resource};
 
 /// Adds the time of nodes and images to changes that start Pods on GKE. Returns the images whose size is not known.
 pub(crate) fn add_times(changes: &mut [Change], barriers: &[Barrier], inputs: &Inputs<'_>) -> Vec<String> {
     // The record has how long it took last time, with the pulls.
     let starts = |change: &Change| change.estimate.is_none() && starts_pods(change.action);
-    if inputs.mode != Mode::Apply || inputs.target.gke.is_none() || !changes.iter().any(starts) {
+    let Some(name) = inputs.target.gke.as_ref().filter(|_| inputs.mode == Mode::Apply) else {
+        return Vec::new();
+    };
+    if !changes.iter().any(starts) {
         return Vec::new();
     }
     let desired = resource::by_identity(&inputs.desired);
@@ -39,10 +43,12 @@ pub(crate) fn add_times(changes: &mut [Change], barriers: &[Barrier], inputs: &I
     if pods.is_empty() {
         return Vec::new();
     }
-    pods.truncate(MAX_CHANGES);
-    let order = Order::of(changes, barriers, pods.iter().map(|(index, _)| *index));
+    let with_pods: Vec<usize> = pods.iter().map(|(index, _)| *index).collect();
+    let order = Order::of(changes, barriers, &with_pods);
     pods.sort_by_key(|(index, _)| order.place(*index));
-    let mut pulls = Pulls::of(changes, inputs, &desired);
+    let numbers = with_pods.iter().enumerate().map(|(number, index)| (&changes[*index].identity, number));
+    let live = LivePods::of(inputs, &numbers.collect());
+    let mut pulls = Pulls::of(changes, inputs, name, &live);
     let mut times = Vec::new();
     for (index, templates) in pods {
         let (action, when) = (changes[index].action, order.when(index));
@@ -60,38 +66,46 @@ pub(crate) fn add_times(changes: &mut [Change], barriers: &[Barrier], inputs: &I
     unknown
 }
 
-/// Changes with Pods beyond this many are taken to find their nodes and images: a plan must not take long for an estimate.
-const MAX_CHANGES: usize = 64;
+/// Kinds of Pods on a pool beyond this many are taken to have room: a plan must not take long for an estimate.
+const MAX_KINDS: usize = 256;
 
 /// The order of changes, and which of those with Pods each waits for.
 struct Order {
     /// The number of changes that come before each.
     places: Vec<usize>,
-    /// The changes with Pods that are done before each, and the change itself, as a bit for each.
-    done: Vec<u64>,
-    /// The bit of a change with Pods.
-    own: Vec<u64>,
+    /// The changes with Pods that are done before each, by their numbers.
+    done: Vec<FixedBitSet>,
+    /// The number of a change among those with Pods.
+    own: Vec<Option<usize>>,
 }
 
-/// A moment of an apply.
+/// A moment of an apply: a change begins.
 #[derive(Clone, Copy, Debug)]
-struct When {
-    own: u64,
+struct When<'o> {
+    /// The number of the change; `None` if it has no Pods.
+    own: Option<usize>,
     /// The changes with Pods that are done.
-    done: u64,
+    done: &'o FixedBitSet,
+}
+
+impl When<'_> {
+    fn has_begun(self, change: usize) -> bool {
+        self.own == Some(change) || self.done.contains(change)
+    }
 }
 
 impl Order {
-    /// Returns the order of changes, of which those in `with_pods`, at most 64, have Pods.
-    fn of(changes: &[Change], barriers: &[Barrier], with_pods: impl Iterator<Item = usize>) -> Self {
+    /// Returns the order of changes, of which those in `with_pods` have Pods.
+    fn of(changes: &[Change], barriers: &[Barrier], with_pods: &[usize]) -> Self {
         let count = changes.len() + barriers.len();
         let before = |index: usize| match index.checked_sub(changes.len()) {
             Some(barrier) => &barriers[barrier].depends_on,
             None => &changes[index].depends_on,
         };
-        let mut order = Self { places: vec![0; count], done: vec![0; count], own: vec![0; count] };
-        for (bit, index) in with_pods.take(MAX_CHANGES).enumerate() {
-            order.own[index] = 1 << bit;
+        let none = FixedBitSet::with_capacity(with_pods.len());
+        let mut order = Self { places: vec![0; count], done: vec![none; count], own: vec![None; count] };
+        for (number, index) in with_pods.iter().enumerate() {
+            order.own[*index] = Some(number);
         }
         let (mut seen, mut place) = (vec![false; count], 0);
         let mut open: Vec<(usize, bool)> = (0..count).rev().map(|index| (index, false)).collect();
@@ -99,8 +113,12 @@ impl Order {
             if is_left {
                 order.places[index] = place;
                 place += 1;
-                let earlier = before(index).iter().fold(0, |done, before| done | order.done[*before]);
-                order.done[index] = earlier | order.own[index];
+                let mut done = std::mem::take(&mut order.done[index]);
+                for before in before(index) {
+                    done.union_with(&order.done[*before]);
+                    done.extend(order.own[*before]);
+                }
+                order.done[index] = done;
             } else if !std::mem::replace(&mut seen[index], true) {
                 open.push((index, true));
                 open.extend(before(index).iter().rev().map(|before| (*before, false)));
@@ -113,8 +131,8 @@ impl Order {
         self.places[index]
     }
 
-    fn when(&self, index: usize) -> When {
-        When { own: self.own[index], done: self.done[index] & !self.own[index] }
+    fn when(&self, index: usize) -> When<'_> {
+        When { own: self.own[index], done: &self.done[index] }
     }
 }
 
@@ -122,17 +140,53 @@ fn starts_pods(action: Action) -> bool {
     matches!(action, Action::Create | Action::Replace | Action::Run | Action::Update)
 }
 
+/// Returns true if Pods are there after their change. Those of checks, and of jobs and Dask jobs that apply waits for, have ended.
+fn stays(resource: &Resource) -> bool {
+    let is_waited_for = matches!(resource.recreation, Recreation::Once { timeout: Some(_) });
+    resource.kind != KindId::Check && !is_waited_for
+}
+
+/// The live objects of the stack that have Pods.
+struct LivePods {
+    /// Each has the live body, and the number of the change that starts other Pods in place of its Pods.
+    objects: Vec<(Resource, Option<usize>)>,
+}
+
+impl LivePods {
+    /// `numbers` has the changes with Pods. Those of an object that is there start in place of its Pods.
+    fn of(inputs: &Inputs<'_>, numbers: &BTreeMap<&Identity, usize>) -> Self {
+        let live = inputs.desired.iter().filter(|resource| resource.identity.object().is_some());
+        let live = live.filter_map(|resource| {
+            let body = inputs.world.find(&resource.identity)?;
+            let mut specs = Vec::new();
+            pod_specs(body, &FieldPath::root(), &mut specs);
+            let body = (!specs.is_empty()).then(|| body.clone())?;
+            Some((Resource { body, ..resource.clone() }, numbers.get(&resource.identity).copied()))
+        });
+        Self { objects: live.collect() }
+    }
+}
+
+/// Returns true if the Pods of a live object that runs to completion have ended.
+fn has_ended(live: &Value) -> bool {
+    let mut conditions = live["status"]["conditions"].as_array().into_iter().flatten();
+    let ends = |condition: &Value| {
+        condition["status"] == "True" && (condition["type"] == "Complete" || condition["type"] == "Failed")
+    };
+    let has_condition = conditions.any(ends);
+    // Of a DaskJob.
+    has_condition || ["Successful", "Failed"].iter().any(|state| live["status"]["jobStatus"] == *state)
+}
+
 /// The nodes of a plan and the images that they have.
 struct Pulls<'a> {
     /// `None` where GKE makes the nodes, or where the stack has no pools.
     pools: Option<Pools<'a>>,
     /// Settings of nodes that no pool of the stack describes.
-    elsewhere: Nodes,
+    elsewhere: Nodes<'a>,
     /// The pools of the stack by name.
-    nodes: BTreeMap<&'a str, Nodes>,
-    /// Images that live Pods of the stack run with.
-    live: BTreeSet<String>,
-    /// The Pods of the plan on a pool, and those with an image.
+    nodes: BTreeMap<&'a str, Nodes<'a>>,
+    /// The Pods on a pool, and those with an image.
     placed: BTreeMap<Place<'a>, Placed>,
     unknown: BTreeSet<&'a str>,
 }
@@ -142,62 +196,106 @@ type Place<'a> = (Option<&'a str>, Option<&'a str>);
 
 /// Pods on nodes of a pool.
 #[derive(Debug, Default)]
-struct Placed(Vec<PlacedPods>);
+struct Placed {
+    /// The number of nodes with live Pods that stay.
+    live_nodes: u64,
+    /// Live Pods, with the number of the change that starts others in their place.
+    live: BTreeMap<(Option<usize>, PodRequirements), u64>,
+    /// Pods that changes start, by the number of the change.
+    started: BTreeMap<usize, Started>,
+}
 
-#[derive(Debug)]
-struct PlacedPods {
-    /// The bit of their change.
-    change: u64,
-    pods: (PodRequirements, u64),
-    /// False if their nodes are free once the change is done.
+#[derive(Debug, Default)]
+struct Started {
+    pods: Vec<(PodRequirements, u64)>,
+    /// False if they have ended once the change is done.
     stay: bool,
     /// The nodes that these and the ones before fill.
     nodes: u64,
 }
 
 impl Placed {
-    /// Returns true if Pods need more nodes than there are when their change begins, and adds them. `count` returns how many nodes all
-    /// Pods fill.
+    fn add_live(&mut self, pods: (PodRequirements, u64), replaced_by: Option<usize>) {
+        let (pod, count) = pods;
+        if self.live.len() < MAX_KINDS {
+            *self.live.entry((replaced_by, pod)).or_default() += count;
+        }
+    }
+
+    /// Returns true if Pods need more nodes than there are when their change begins, and adds them. `there` nodes are there before the
+    /// first change; `count` returns how many all Pods fill.
     fn needs_more(
         &mut self,
-        pods: &(PodRequirements, u64),
-        stay: bool,
-        when: When,
+        there: u64,
+        (pods, stay): (&(PodRequirements, u64), bool),
+        when: When<'_>,
         count: impl Fn(&[(PodRequirements, u64)]) -> u64,
     ) -> bool {
-        let here = self.0.iter().filter(|other| other.stay && (when.done | when.own) & other.change != 0);
-        let mut all: Vec<(PodRequirements, u64)> = here.map(|other| other.pods.clone()).collect();
-        all.push(pods.clone());
+        let mut all: BTreeMap<&PodRequirements, u64> = BTreeMap::new();
+        let mut add = |pod, count| {
+            if all.len() < MAX_KINDS {
+                *all.entry(pod).or_default() += count;
+            }
+        };
+        add(&pods.0, pods.1);
+        let own = when.own.and_then(|own| self.started.get(&own));
+        let earlier: Vec<&Started> =
+            when.done.ones().filter_map(|change| self.started.get(&change)).collect();
+        let stayed = earlier.iter().copied().filter(|earlier| earlier.stay);
+        for (pod, count) in own.into_iter().chain(stayed).flat_map(|started| &started.pods) {
+            add(pod, *count);
+        }
+        for ((replaced_by, pod), count) in &self.live {
+            if replaced_by.is_none_or(|change| !when.has_begun(change)) {
+                add(pod, *count);
+            }
+        }
+        let all: Vec<(PodRequirements, u64)> =
+            all.into_iter().map(|(pod, count)| (pod.clone(), count)).collect();
         let nodes = count(&all);
-        let earlier = self.0.iter().filter(|other| when.done & other.change != 0);
-        let there = earlier.map(|other| other.nodes).max().unwrap_or_default();
-        self.0.push(PlacedPods { change: when.own, pods: pods.clone(), stay, nodes });
+        let there = earlier.iter().map(|earlier| earlier.nodes).max().unwrap_or_default().max(there);
+        if let Some(own) = when.own {
+            let started = self.started.entry(own).or_default();
+            started.pods.push(pods.clone());
+            (started.stay, started.nodes) = (stay, started.nodes.max(nodes));
+        }
         nodes > there
     }
 }
 
 /// The nodes of a pool when Pods come to it.
-#[derive(Clone, Copy, Debug, Default)]
-struct Nodes {
-    source: ImageSource,
-    /// True if no node has run Pods of the stack yet.
-    are_new: bool,
-    /// True if the autoscaler has to add the first one.
-    is_empty: bool,
+#[derive(Clone, Copy, Debug)]
+struct Nodes<'a> {
+    source: ImageSource<'a>,
+    /// The number of nodes that are there without a Pod that asks for them.
+    there: u64,
+    /// True if `there` is the live number, or that of a new pool; false if it is the least that there can be.
+    is_counted: bool,
+    /// True if live nodes stay, with the images of their Pods.
+    keeps_images: bool,
+    /// True if Pods come to nodes of their own.
+    are_for_each: bool,
+    /// The largest number of nodes.
+    most: u64,
     /// The usual time of a node; `None` if machines are waited for.
     new_node: Option<DurationEstimate>,
 }
 
 impl<'a> Pulls<'a> {
-    fn of(changes: &[Change], inputs: &'a Inputs<'_>, desired: &ByIdentity<'a>) -> Self {
+    fn of(changes: &[Change], inputs: &'a Inputs<'_>, name: &'a ClusterName, live: &'a LivePods) -> Self {
         let makes: BTreeSet<&Identity> =
             changes.iter().filter(|change| change.action.creates()).map(|change| &change.identity).collect();
         let external = inputs.external.iter().map(|external| &external.resource);
         let cluster = inputs.desired.iter().chain(external);
         let cluster = cluster.into_iter().find(|resource| matches!(resource.identity, Identity::Cluster(_)));
         let body = cluster.map_or(&Value::Null, |cluster| &cluster.body);
-        let streams = body["nodePoolDefaults"]["nodeConfigDefaults"]["gcfsConfig"]["enabled"] == true;
         let is_new = cluster.is_some_and(|cluster| makes.contains(&cluster.identity));
+        // GKE recreates the nodes of a pool for some changes.
+        let rolls: BTreeSet<&Identity> = changes
+            .iter()
+            .filter(|change| change.fields.iter().any(|field| field.effect == Effect::Rolling))
+            .map(|change| &change.identity)
+            .collect();
         let on_autopilot = autopilot::is_on(body);
         let inline = inline_pool(&inputs.desired, &inputs.capacity_options).filter(|_| is_new);
         let nodes = |pool: &Resource| {
@@ -205,79 +303,129 @@ impl<'a> Pulls<'a> {
             let is_made = is_new || makes.contains(&pool.identity);
             // A cluster is created with a node of its first pool.
             let is_inline = inline.is_some_and(|inline| inline.identity == pool.identity);
-            let is_empty = if is_made { starts_empty(&pool.body) && !is_inline } else { size == Some(0) };
+            let bounds = node_bounds(&pool.body);
+            let there = match is_made {
+                true => initial_nodes(&pool.body).max(u64::from(is_inline)),
+                false => size.unwrap_or_else(|| bounds.map_or(0, |(least, _)| least)).into(),
+            };
             Nodes {
-                source: ImageSource::of_pool(&pool.body, streams),
-                are_new: is_made || size == Some(0),
-                is_empty,
+                source: ImageSource::of(&pool.body, body, name),
+                there,
+                is_counted: is_made || size.is_some(),
+                keeps_images: !is_made && !rolls.contains(&pool.identity),
+                are_for_each: false,
+                most: bounds.map_or(u64::MAX, |(_, most)| most.into()),
                 new_node: new_node(&pool.body),
             }
         };
         let named = |pool: &'a Resource| Some((pool.identity.pool()?, nodes(pool)));
-        Self {
+        let source = ImageSource::of(&Value::Null, body, name);
+        let mut pulls = Self {
             pools: Pools::of(&inputs.desired, &inputs.external, &inputs.capacity_options),
             // Autopilot makes nodes for Pods, and streams images. Source: GKE, "Use Image streaming to pull container images".
             elsewhere: Nodes {
-                source: ImageSource { streams: on_autopilot || streams, has_disks: false },
-                are_new: on_autopilot || is_new,
-                is_empty: false,
+                source: ImageSource { streams: on_autopilot || source.streams, ..source },
+                there: 1,
+                is_counted: true,
+                keeps_images: !is_new,
+                are_for_each: on_autopilot,
+                most: 1,
                 new_node: Some(DurationEstimate::default()),
             },
             nodes: inputs.desired.iter().filter_map(named).collect(),
-            live: live_images(inputs, desired),
             placed: BTreeMap::new(),
             unknown: BTreeSet::new(),
+        };
+        pulls.add_live(live);
+        pulls
+    }
+
+    /// Puts the live Pods on their pools, and their images on the nodes that have them.
+    fn add_live(&mut self, live: &'a LivePods) {
+        let mut with_image: BTreeMap<Place<'a>, Vec<(PodRequirements, u64)>> = BTreeMap::new();
+        for (resource, replaced_by) in &live.objects {
+            for pod in all_pod_templates(resource).iter().filter(|pod| !pod.on_each_node) {
+                let name = self.pool_of(pod);
+                let own = alone(pod);
+                let keeps_images = self.nodes_of(name).keeps_images;
+                let images = pod.images().map(|(_, image)| Some(image));
+                let ended = has_ended(&resource.body);
+                for image in std::iter::once(None).chain(images) {
+                    let placed = self.placed.entry((name, image)).or_default();
+                    if !ended {
+                        placed.add_live(own.clone(), *replaced_by);
+                    }
+                    if keeps_images {
+                        with_image.entry((name, image)).or_default().push(own.clone());
+                    }
+                }
+            }
+        }
+        for (place, pods) in with_image {
+            let there = self.count(place.0, &pods);
+            self.placed.entry(place).or_default().live_nodes = there;
+        }
+    }
+
+    /// Returns the name of the pool on which Pods start; `None` for nodes that no pool of the stack describes.
+    fn pool_of(&self, pod: &PodTemplate<'_>) -> Option<&'a str> {
+        let pool = self.pools.as_ref()?.first_taker(&pod.requirements)?;
+        pool.resource.identity.pool()
+    }
+
+    fn nodes_of(&self, name: Option<&str>) -> Nodes<'a> {
+        name.and_then(|name| self.nodes.get(name)).copied().unwrap_or(self.elsewhere)
+    }
+
+    /// Returns how many nodes of a pool Pods fill.
+    fn count(&self, name: Option<&str>, pods: &[(PodRequirements, u64)]) -> u64 {
+        let pools = self.pools.as_ref();
+        match pools.zip(pools.zip(name).and_then(|(pools, name)| pools.pool(name))) {
+            Some((pools, pool)) => pools.pack(pool, pods, None, Near::Fits).nodes.max(1),
+            None => 1,
         }
     }
 
     /// Returns the time until the Pods of a template have a node with their images. `None` if it may take days.
-    fn time(&mut self, pod: &PodTemplate<'a>, action: Action, when: When) -> Option<DurationEstimate> {
-        let pools = self.pools.as_ref();
-        let pool = pools.and_then(|pools| pools.takers(&pod.requirements).first().copied());
-        let count = |pods: &[(PodRequirements, u64)]| match pools.zip(pool) {
-            Some((pools, pool)) => pools.pack(pool, pods, None, Near::Fits).nodes.max(1),
-            None => 1,
+    fn time(&mut self, pod: &PodTemplate<'a>, action: Action, when: When<'_>) -> Option<DurationEstimate> {
+        let name = self.pool_of(pod);
+        let nodes = self.nodes_of(name);
+        let stays = stays(pod.resource);
+        let own = alone(pod);
+        let mut placed = std::mem::take(&mut self.placed);
+        let mut needs_more = |image: Option<&'a str>| {
+            let placed = placed.entry((name, image)).or_default();
+            // Pods of an update start where the ones before were.
+            let there = match image {
+                None if nodes.is_counted => nodes.there,
+                None => nodes.there.max(placed.live_nodes),
+                Some(_) if nodes.are_for_each && action != Action::Update => 0,
+                Some(_) if nodes.is_counted => placed.live_nodes.min(nodes.there),
+                Some(_) => placed.live_nodes,
+            };
+            let count = |pods: &[(PodRequirements, u64)]| self.count(name, pods).min(nodes.most);
+            placed.needs_more(there, (&own, stays), when, count)
         };
-        let name = pool.and_then(|pool| pool.resource.identity.pool());
-        let nodes = name.and_then(|name| self.nodes.get(name)).copied().unwrap_or(self.elsewhere);
-        let new_node = nodes.new_node?;
-        let stays = pod.resource.kind != KindId::Check;
-        let mut own = (pod.requirements.clone(), pod.count);
-        own.0.spread.clear();
-        // Pods of an update start where the ones before were.
-        let are_new = nodes.are_new && action != Action::Update;
-        let needs_node = self.placed.entry((name, None)).or_default().needs_more(&own, stays, when, count);
-        let waits = nodes.is_empty && are_new && needs_node;
+        let waits = needs_more(None);
         let mut pulled = Vec::new();
         for (_, image) in pod.images() {
-            let is_absent = are_new || !self.live.contains(image);
-            let on = (name, Some(image));
-            if is_absent
-                && nodes.source.pulls(image)
-                && self.placed.entry(on).or_default().needs_more(&own, stays, when, count)
-            {
+            if nodes.source.pulls(image) && needs_more(Some(image)) {
                 pulled.push(image);
             }
         }
+        self.placed = placed;
+        let new_node = if waits { nodes.new_node? } else { DurationEstimate::default() };
         let pull = ImagePull::of(pulled);
         self.unknown.extend(pull.unknown);
-        Some(if waits { new_node + pull.known } else { pull.known })
+        Some(new_node + pull.known)
     }
 }
 
-/// Returns the images of the stack's live Pods with work.
-fn live_images(inputs: &Inputs<'_>, desired: &ByIdentity<'_>) -> BTreeSet<String> {
-    let live = desired.keys().filter(|identity| identity.object().is_some());
-    let live = live.filter_map(|identity| inputs.world.find(identity));
-    let mut images = BTreeSet::new();
-    for body in live {
-        let mut specs = Vec::new();
-        pod_specs(body, &FieldPath::root(), &mut specs);
-        for (_, spec) in specs {
-            images.extend(image_pull::images(spec).map(|(_, image)| image.to_owned()));
-        }
-    }
-    images
+/// Returns the requirements and the number of the Pods of a template, without what depends on other Pods.
+fn alone(pod: &PodTemplate<'_>) -> (PodRequirements, u64) {
+    let mut own = pod.requirements.clone();
+    own.spread.clear();
+    (own, pod.count)
 }
 
 #[cfg(test)]
@@ -295,14 +443,14 @@ mod tests {
         };
         let changes: Vec<Change> = depends_on.iter().map(change).collect();
         // An index past the changes is a barrier, which is passed after the first one.
-        let order = Order::of(&changes, &[Barrier { depends_on: vec![0] }], 0..changes.len());
         let mut indices: Vec<usize> = (0..changes.len()).collect();
+        let order = Order::of(&changes, &[Barrier { depends_on: vec![0] }], &indices);
         indices.sort_by_key(|index| order.place(*index));
         let (mut placed, mut needs) = (Placed::default(), vec![false; changes.len()]);
         for index in indices {
             let count = |pods: &[(PodRequirements, u64)]| pods.iter().map(|(_, count)| count).sum();
             let pods = (PodRequirements::default(), 1);
-            needs[index] = placed.needs_more(&pods, stay[index], order.when(index), count);
+            needs[index] = placed.needs_more(0, (&pods, stay[index]), order.when(index), count);
         }
         needs
     }
@@ -315,5 +463,10 @@ mod tests {
         // Changes stand in the order in which they are shown, and wait through barriers, too.
         assert_eq!(needs(&[&[1], &[]], &[true, false]), [false, true]);
         assert_eq!(needs(&[&[], &[2]], &[false, true]), [true, false]);
+        // However many there are.
+        let chain: Vec<Vec<usize>> =
+            (0..130_usize).map(|index| index.checked_sub(1).into_iter().collect()).collect();
+        let chain: Vec<&[usize]> = chain.iter().map(Vec::as_slice).collect();
+        assert_eq!(needs(&chain, &[false; 130]).iter().filter(|needs| **needs).count(), 1);
     }
 }

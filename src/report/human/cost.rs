@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::report::cost::dollars;
 use crate::report::still_running::StillRunning;
 use apply::Summary;
-use kinds::cost::Billed;
+use kinds::cost::{Billed, are_secondary_disks};
 use model::prices::{Origin, Prices, Sum};
 use model::resource::{External, Identity, Target};
 use plan::{Bill, Mode, Plan, SectionCost};
@@ -179,16 +179,18 @@ impl RunningCost {
     }
 }
 
-/// `$0.13/h`, `$0–0.54/h`; nothing where a price is unknown.
+/// `$0.13/h`, `$0–0.54/h`, with secondary boot disks `at least $0.87/h`; nothing where another price is unknown.
 pub(super) fn shown(cost: &SectionCost) -> Option<String> {
     let (least, most) = (&cost.idle, &cost.most);
-    if !least.is_known() || !most.is_known() || most.is_zero() {
+    // The rest of a node whose machine has no price says nothing about what it costs.
+    if !are_secondary_disks(least.unknown.iter().chain(&most.unknown)) || most.is_zero() {
         return None;
     }
+    let at_least = self::least(most);
     Some(match amount(least) == amount(most) {
         true => amount(most),
-        false if least.is_zero() => format!("$0–{:.2}/h", most.usd),
-        false => format!("${:.2}–{:.2}/h", least.usd, most.usd),
+        false if least.is_zero() => format!("{at_least}$0–{:.2}/h", most.usd),
+        false => format!("{at_least}${:.2}–{:.2}/h", least.usd, most.usd),
     })
 }
 

@@ -109,7 +109,16 @@ fn header(plan: &Plan, width: usize) -> String {
 
 /// `Time: usually 5–16 min (cluster 3–9 min, then node_pool.workers 2–7 min)`. The sandbox takes seconds for it.
 fn time(plan: &Plan) -> Option<String> {
-    let CriticalPath { estimate: usual, changes } = plan.critical_path()?;
+    let unknown = match plan.unknown_pulls.as_slice() {
+        [] => None,
+        [image] => Some(format!("the pull of {image}, whose size is not known")),
+        [image, rest @ ..] => {
+            Some(format!("the pulls of {image} and {} more, whose sizes are not known", rest.len()))
+        }
+    };
+    let Some(CriticalPath { estimate: usual, changes }) = plan.critical_path() else {
+        return unknown.map(|unknown| format!("Time: not known, with {unknown}"));
+    };
     let each = match changes.as_slice() {
         [only] => only.address.to_string(),
         several => {
@@ -119,13 +128,7 @@ fn time(plan: &Plan) -> Option<String> {
         }
     };
     let on = if plan.target.simulated { " on GKE" } else { "" };
-    let without = match plan.unknown_pulls.as_slice() {
-        [] => String::new(),
-        [image] => format!(", without the pull of {image}, whose size is not known"),
-        [image, rest @ ..] => {
-            format!(", without the pulls of {image} and {} more, whose sizes are not known", rest.len())
-        }
-    };
+    let without = unknown.map(|unknown| format!(", without {unknown}")).unwrap_or_default();
     Some(format!("Time: usually {usual}{on} ({each}){without}"))
 }
 

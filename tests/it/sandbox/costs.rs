@@ -153,6 +153,23 @@ fn a_budget_is_refused_and_allowed_once() {
 }
 
 #[test]
+fn a_budget_does_not_ask_for_the_price_of_a_secondary_boot_disk() {
+    let user = User::empty();
+    let pool = "machine_type = \"g2-standard-8\"\nnodes = 1\nimage_streaming = true";
+    user.write(format!(
+        "[stack]\nname = \"s\"\n\n[gke]\nproject = \"demo\"\nlocation = \"us-central1-c\"\n\n[cluster]\nname = \"c\"\n\n\
+         [node_pool.gpu]\n{pool}\nsecondary_boot_disks = [\"projects/demo/global/images/rapids\"]\n"
+    ));
+    let said = user.run(&["plan", "--offline", "--budget", "1000/h"]).expect(3);
+    let said = said.says("DI0348").says("secondary boot disk rapids of node pool gpu");
+    let said = said.says("remove `secondary_boot_disks`").says("accepts the unknown price once");
+    assert!(!said.err.contains("--prices"), "{}", said.err);
+    user.run(&["plan", "--offline", "--budget", "1000/h", "--allow", "budget"])
+        .expect(0)
+        .says("at least $0.87/h");
+}
+
+#[test]
 fn an_unknown_price_under_a_budget_is_refused_by_its_name_until_a_file_has_it() {
     let served = slow_sandbox();
     let user = User::with_stack("dask-job", Some(&served.gke));

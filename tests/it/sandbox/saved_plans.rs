@@ -42,6 +42,27 @@ fn denials(plan: &Value, dear: f64) -> Vec<String> {
 }
 
 #[test]
+fn every_image_of_unknown_size_is_counted() {
+    let mut stack = "[stack]\nname = \"s\"\n\n[gke]\nproject = \"demo\"\nlocation = \"us-central1-c\"\n\n[cluster]\nname = \"c\"\n\n\
+                     [node_pool.system]\nmachine_type = \"e2-standard-8\"\n"
+        .to_owned();
+    for number in 0..70 {
+        stack.push_str(&format!(
+            "\n[job.j{number}]\nimage = \"registry.example/i{number}:1\"\nargs = [\"true\"]\n"
+        ));
+    }
+    let user = User::empty();
+    user.write(stack);
+    let said = user.run(&["plan", "--offline"]).expect(0);
+    let text = said.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("without the pulls of registry.example/i0:1 and 69 more"), "{text}");
+    let said = user.run(&["plan", "--offline", "--json"]).expect(0);
+    let mut lines = said.out.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let summary = lines.find(|line| line["type"] == "change_summary").unwrap();
+    assert_eq!(summary["unknown_pulls"].as_array().map(Vec::len), Some(70), "{summary}");
+}
+
+#[test]
 fn policies_for_terraform_read_our_plans() {
     let served = SandboxServer::fast();
     let user = User::with_ready_stack(Some(&served.gke));

@@ -25,7 +25,7 @@ mod registries;
 mod section;
 
 pub use billing::{billed_node, may_lose_nodes, node_bounds};
-pub use calls::{gives_its_account, inline_body, inline_pool, starts_empty};
+pub use calls::{gives_its_account, initial_nodes, inline_body, inline_pool, starts_empty};
 pub use fields::{CLOUD_PLATFORM_SCOPE, FIELDS, LABELS_ROLL, default_disk, takes_hyperdisk_only};
 pub use keys::{BlueGreen, Capacity, Kubelet, Linux, LocalSsd, Reservation, TenantAffinity};
 pub use networks::{NodeNetwork, PodNetwork};

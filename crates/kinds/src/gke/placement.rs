@@ -420,16 +420,22 @@ impl<'r> Pools<'r> {
 
     /// Returns the pools of which a new node takes a pod, or takes it if the node has as much free as estimated.
     pub fn takers(&self, pod: &PodRequirements) -> Vec<&PoolNodes<'r>> {
-        if names_compute_class(pod) {
-            return Vec::new();
-        }
+        self.pools.iter().filter(|pool| self.takes(pool, pod)).collect()
+    }
+
+    /// Returns the first of the [`Self::takers`].
+    pub fn first_taker(&self, pod: &PodRequirements) -> Option<&PoolNodes<'r>> {
+        self.pools.iter().find(|pool| self.takes(pool, pod))
+    }
+
+    /// Returns true if a new node of a pool takes a pod, or takes it if the node has as much free as estimated.
+    pub fn takes(&self, pool: &PoolNodes<'_>, pod: &PodRequirements) -> bool {
         let name = pod.node_selector.get(POOL_LABEL);
+        if names_compute_class(pod) || name.is_some_and(|name| *name != pool.settings.name) {
+            return false;
+        }
         let question = self.cluster.ask(pod);
-        let takes = |pool: &&PoolNodes<'_>| {
-            name.is_none_or(|name| *name == pool.settings.name)
-                && self.nodes(pool).any(|node| question.verdict(node).is_possible())
-        };
-        self.pools.iter().filter(takes).collect()
+        self.nodes(pool).any(|node| question.verdict(node).is_possible())
     }
 
     /// Asks which new nodes take a pod that may start in one of several forms.
@@ -654,13 +660,13 @@ impl<'r> Pools<'r> {
                 let settings = with_machine(&pool.settings, own, machine)?;
                 let settings = Pool { disk_gib: disk.unwrap_or(settings.disk_gib), ..settings };
                 let name = (machine.name != own.name).then_some(machine.name.as_str());
-                self.takes(pool, &settings, pod).then_some((name, disk))
+                self.takes_with(pool, &settings, pod).then_some((name, disk))
             })
         })
     }
 
     /// Returns true if a new node of a pool with these settings takes a pod.
-    fn takes(&self, pool: &PoolNodes<'_>, settings: &Pool, pod: &PodRequirements) -> bool {
+    fn takes_with(&self, pool: &PoolNodes<'_>, settings: &Pool, pod: &PodRequirements) -> bool {
         let node = pool.nodes.iter().find_map(|id| self.cluster.node(*id));
         let zone = node.and_then(|node| node.labels.get("topology.kubernetes.io/zone"));
         let node = zone.and_then(|zone| template(settings, zone, self.features).ok());

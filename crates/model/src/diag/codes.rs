@@ -1166,10 +1166,10 @@ codes! {
     => "gcloud services enable cloudbilling.googleapis.com\ndask-infra plan --prices live"
 
     StreamedImages "DI0392" "image streaming without an image that GKE streams"
-    "With `image_streaming`, a container starts while its image is still being pulled, but GKE streams images of Artifact Registry only. \
-     All Pods of the stack on the pool have images of other registries, such as nvcr.io and docker.io: nodes pull them whole, and \
-     image streaming has no effect. A remote repository of Artifact Registry in the region of the cluster pulls them through: \
-     the message has the command that creates it, and the name of the image behind it. Otherwise remove `image_streaming`. \
+    "With `image_streaming`, a container starts while its image is still being pulled, but GKE streams images of Artifact Registry only, \
+     from a repository in the region of the nodes or in its multi-region (`us`, `europe`, `asia`). None of the stack's Pods on the pool \
+     has such an image: nodes pull images of nvcr.io, docker.io and other regions whole, and image streaming has no effect. A remote repository of Artifact Registry in the region of the cluster pulls them through: \
+     the message has the command that creates it, and the name of the image behind it. Otherwise turn image streaming off. \
      Nodes need the role `roles/artifactregistry.reader` on the repository, and the project the Container File System API."
     => "gcloud services enable containerfilesystem.googleapis.com\ngcloud artifacts repositories create nvcr-io --location=us-central1 --repository-format=docker \\\n    --mode=remote-repository --remote-docker-repo=https://nvcr.io"
 

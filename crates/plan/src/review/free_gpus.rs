@@ -1,11 +1,13 @@
 //! The note on a check that waits for a GPU which workers use.
 
+use std::cell::LazyCell;
+
 use crate::{Action, Change, Note, Plan};
 use kinds::dask::check_program;
 use kinds::gke::node_pool::node_bounds;
 use kinds::gke::placement::{Near, PodTemplate, Pools, all_pod_templates, pod_count};
 use kinds::pod::gpus;
-use kinds::scale::ReplicaOwner;
+use kinds::scale::{ReplicaOwner, ScaleTarget};
 use kinds::scope::POOL_LABEL;
 use model::address::FieldPath;
 use model::diag::Code;
@@ -14,6 +16,8 @@ use model::resource::{Identity, Resource, by_identity};
 /// Adds a note on a check that needs a free GPU on nodes where running workers may hold all GPUs.
 pub(super) fn checks_find_one(plan: &Plan, notes: &mut Vec<Note>) {
     let desired = by_identity(&plan.desired);
+    // Reading the pools takes longer than all the rest, and most plans have no such check.
+    let pools = LazyCell::new(|| Pools::of(&plan.desired, &plan.external, &plan.capacity_options));
     let selector_at = |change: &Change, at: &str| {
         let desired = desired.get(&change.identity);
         desired.and_then(|resource| resource.body.pointer(at)).filter(|selector| !selector.is_null()).cloned()
@@ -46,7 +50,7 @@ pub(super) fn checks_find_one(plan: &Plan, notes: &mut Vec<Note>) {
             there && !moves && check_selector.is_some() && worker_selector == check_selector
         };
         let Some(cluster) = plan.changes.iter().find(stays) else { continue };
-        if !has_room(plan, &check.identity) {
+        if !pools.as_ref().is_some_and(|pools| has_room(plan, pools, &check.identity)) {
             let instead = match check_program::passed(pod) {
                 Some(_) => ", or set `as = \"client\"` in place of `pool`",
                 None => "",
@@ -66,10 +70,7 @@ pub(super) fn checks_find_one(plan: &Plan, notes: &mut Vec<Note>) {
 
 /// Returns true if the pool of a check has a place for it beside all Pods of the stack that can be on the pool, at the largest number of
 /// both.
-fn has_room(plan: &Plan, check: &Identity) -> bool {
-    let Some(pools) = Pools::of(&plan.desired, &plan.external, &plan.capacity_options) else {
-        return false;
-    };
+fn has_room(plan: &Plan, pools: &Pools<'_>, check: &Identity) -> bool {
     let is_check = |resource: &&Resource| resource.identity == *check;
     let check = plan.desired.iter().filter(is_check).flat_map(all_pod_templates).next();
     let selected = |pod: &PodTemplate<'_>| pod.requirements.node_selector.get(POOL_LABEL).cloned();
@@ -78,10 +79,8 @@ fn has_room(plan: &Plan, check: &Identity) -> bool {
     let Some((_, most)) = node_bounds(&pool.resource.body) else { return false };
     // Checks run one after the other or end soon.
     let others = plan.desired.iter().filter(|resource| !matches!(resource.identity, Identity::Check(_)));
-    let others = others.flat_map(all_pod_templates).filter(|pod| {
-        let takers = pools.takers(&pod.requirements);
-        !pod.on_each_node && takers.iter().any(|taker| taker.resource.identity == pool.resource.identity)
-    });
+    let others = others.flat_map(all_pod_templates);
+    let others = others.filter(|pod| !pod.on_each_node && pools.takes(pool, &pod.requirements));
     let mut pods = vec![(check.requirements, 1)];
     for mut pod in others {
         let Some(count) = largest_count(&pod, plan) else { return false };
@@ -91,18 +90,21 @@ fn has_room(plan: &Plan, check: &Identity) -> bool {
     pools.pack(pool, &pods, Some(most.into()), Near::Fits).left == 0
 }
 
-/// Returns the largest number of Pods of a template; `None` if the stack leaves it to others.
+/// Returns the largest number of Pods of a template; `None` if the stack leaves it to others. Replicas in the body are not the largest
+/// number where an autoscaler scales them.
 fn largest_count(pod: &PodTemplate<'_>, plan: &Plan) -> Option<u64> {
-    if let Some(count) = pod_count(&pod.resource.body, &pod.path) {
-        return Some(count);
-    }
-    let is_scheduler = pod.path.last_key() == Some("scheduler");
     let target = (kinds::of(pod.resource.kind).scale_target)(pod.resource, &plan.desired);
-    match target.filter(|_| !is_scheduler).map(|target| target.replica_owner) {
+    // That of a Dask cluster counts its workers, not its scheduler.
+    let is_scaled =
+        |target: &ScaleTarget| target.path.parent().is_some_and(|parent| parent.contains(&pod.path));
+    match target.filter(is_scaled).map(|target| target.replica_owner) {
         Some(ReplicaOwner::File(count)) => Some(count),
         Some(ReplicaOwner::Autoscaler { max, .. }) => Some(max),
         Some(ReplicaOwner::Notebooks(_) | ReplicaOwner::Unmanaged) => None,
-        // Those of a Dask job may have an autoscaler.
-        None => (pod.path.last_key() != Some("worker")).then_some(1),
+        None => match pod_count(&pod.resource.body, &pod.path) {
+            Some(count) => Some(count),
+            // Those of a Dask job may have an autoscaler.
+            None => (pod.path.last_key() != Some("worker")).then_some(1),
+        },
     }
 }

@@ -1,12 +1,13 @@
 //! Checks that a node pool with image streaming has an image to stream: GKE streams images of Artifact Registry only.
 
-use serde_json::Value;
+use std::collections::BTreeMap;
 
 use crate::rules::Context;
 use kinds::gke::placement::{PodTemplate, PoolNodes, Pools, all_pod_templates};
+use kinds::image_pull::ImageSource;
 use kinds::kubernetes::kueue::flavor::started_forms;
+use kinds::scope::POOL_LABEL;
 use model::address::FieldPath;
-use model::catalog;
 use model::diag::{Code, Diagnostic};
 use model::images::{self, RemoteRepository};
 use model::resource::{ClusterName, Identity, KindId, Lowered, Resource};
@@ -33,99 +34,195 @@ fn findings(lowered: &Lowered) -> Vec<Diagnostic> {
         Identity::NodePool { .. } | Identity::Object(_) | Identity::Check(_) => None,
     });
     let Some((cluster, name)) = cluster else { return Vec::new() };
-    let is_candidate = |resource: &Resource| {
-        resource.kind == KindId::NodePool
-            && place_of_switch(resource, cluster).is_some()
-            && !pulls_elsewhere(resource)
+    let source = |pool: &Resource| ImageSource::of(&pool.body, &cluster.body, name);
+    let streams = |resource: &Resource| {
+        let source = (resource.kind == KindId::NodePool).then(|| source(resource));
+        source.is_some_and(|source| source.streams && !source.has_disks && !source.has_mirrors)
     };
     // Most stacks have no such pool, and pay for no reading of Pods.
-    if !lowered.resources.iter().any(is_candidate) {
+    if !lowered.resources.iter().any(streams) {
         return Vec::new();
     }
     let Some(pools) = Pools::of(&lowered.resources, &lowered.external, &lowered.capacity_options) else {
         return Vec::new();
     };
-    let templates: Vec<PodTemplate<'_>> = lowered.resources.iter().flat_map(all_pod_templates).collect();
-    let pods: Vec<PlacedPods<'_>> = templates
-        .iter()
-        .filter(|pod| pod.is_work())
-        .filter_map(|pod| PlacedPods::of(pod, &pools, &lowered.resources))
+    let names = lowered.resources.iter().filter(|resource| streams(resource));
+    let names = names.filter_map(|resource| pools.pool(resource.identity.pool()?));
+    let mut candidates: BTreeMap<&str, Candidate<'_>> = names
+        .filter_map(|pool| {
+            let candidate = Candidate { pool, source: source(pool.resource), images: Vec::new() };
+            Some((pool.resource.identity.pool()?, candidate))
+        })
         .collect();
-    let candidates = lowered.resources.iter().filter(|resource| is_candidate(resource));
-    candidates.filter_map(|pool| finding(pool, place_of_switch(pool, cluster)?, name, &pods)).collect()
-}
-
-/// Returns the place of the key that turns image streaming on for a pool; `None` where it is off.
-fn place_of_switch(pool: &Resource, cluster: &Resource) -> Option<FieldPath> {
-    const OF_POOL: [&str; 3] = ["config", "gcfsConfig", "enabled"];
-    const OF_CLUSTER: [&str; 4] = ["nodePoolDefaults", "nodeConfigDefaults", "gcfsConfig", "enabled"];
-    let (own, default) = (FieldPath::keys(OF_POOL), FieldPath::keys(OF_CLUSTER));
-    match own.find(&pool.body).and_then(Value::as_bool) {
-        Some(is_on) => is_on.then(|| pool.origin_of(&own)),
-        None => (default.find(&cluster.body)? == true).then(|| cluster.origin_of(&default)),
-    }
-}
-
-/// Returns true for a pool that has its images from elsewhere: from mirrors, or from disks, which need image streaming to be on.
-fn pulls_elsewhere(pool: &Resource) -> bool {
-    let config = &pool.body["config"];
-    !config["secondaryBootDisks"].is_null() || !config["containerdConfig"]["registryHosts"].is_null()
-}
-
-/// A template of Pods with the pools on which these can be.
-struct PlacedPods<'a> {
-    template: &'a PodTemplate<'a>,
-    pools: Vec<&'a Resource>,
-}
-
-impl<'a> PlacedPods<'a> {
-    /// Returns `None` for Pods whose queue is outside of the stack: nobody knows where it lets them start.
-    fn of(template: &'a PodTemplate<'a>, pools: &Pools<'a>, resources: &[Resource]) -> Option<Self> {
-        let own = || vec![template.requirements.clone()];
-        let forms = match template.queue {
-            None => own(),
-            Some(queue) => started_forms(&template.requirements, queue, resources)?,
-        };
-        let takers = forms.iter().flat_map(|form| pools.takers(form));
-        Some(Self { template, pools: takers.map(|pool: &PoolNodes<'a>| pool.resource).collect() })
-    }
-}
-
-fn finding(
-    pool: &Resource,
-    switch: FieldPath,
-    cluster: &ClusterName,
-    pods: &[PlacedPods<'_>],
-) -> Option<Diagnostic> {
-    let is_here = |pods: &&PlacedPods<'_>| pods.pools.iter().any(|other| other.identity == pool.identity);
-    let mut here: Vec<&PodTemplate<'_>> = pods.iter().filter(is_here).map(|pods| pods.template).collect();
+    let mut templates: Vec<PodTemplate<'_>> = lowered.resources.iter().flat_map(all_pod_templates).collect();
     // The images of built-in checks are small.
-    here.sort_by_key(|pod| pod.resource.kind == KindId::Check);
-    let mut found: Vec<(FieldPath, &str)> = Vec::new();
-    for pod in here {
+    templates.sort_by_key(|pod| pod.resource.kind == KindId::Check);
+    let pods: Vec<Pods<'_>> = templates.iter().map(|pod| Pods::of(pod, &lowered.resources)).collect();
+    for pods in &pods {
+        pods.drop_streaming(&pools, &mut candidates);
+    }
+    if candidates.is_empty() {
+        return Vec::new();
+    }
+    for pods in pods.iter().filter(|pods| pods.template.is_work() || pods.name.is_some()) {
+        if let Some(candidate) = pods.only_pool(&pools).and_then(|name| candidates.get_mut(name)) {
+            candidate.add(pods.template);
+        }
+    }
+    say(candidates.into_values(), cluster, name)
+}
+
+/// A pool with image streaming, none of whose Pods has an image that is streamed, as far as they have been looked at.
+struct Candidate<'a> {
+    pool: &'a PoolNodes<'a>,
+    source: ImageSource<'a>,
+    /// The first images of its Pods, with their places.
+    images: Vec<(FieldPath, &'a str)>,
+}
+
+impl<'a> Candidate<'a> {
+    fn add(&mut self, pod: &PodTemplate<'a>) {
         for (path, image) in pod.images() {
-            if images::is_streamed(image) != Some(false) {
-                return None;
-            }
-            if found.iter().all(|(_, known)| *known != image) {
-                found.push((pod.resource.origin_of(&path), image));
+            let is_known = || self.images.iter().any(|(_, known)| *known == image);
+            if self.images.len() < MAX_IMAGES && !is_known() {
+                self.images.push((pod.resource.origin_of(&path), image));
             }
         }
     }
-    let (_, first) = *found.first()?;
-    let what = format!(
-        "image streaming has no effect on `{}`: GKE streams images of Artifact Registry only, and none of its Pods has one",
-        pool.address
-    );
-    let mut finding = Diagnostic::warning(Code::StreamedImages, what).at_value(switch, "turned on here");
-    for (place, image) in found.iter().take(MAX_IMAGES) {
-        let (registry, _) = images::registry_and_path(image);
-        finding =
-            finding.at_value(place.clone(), format!("from {registry}: pulled whole before the Pod starts"));
+}
+
+/// The Pods of a template and the forms in which they may start.
+struct Pods<'a> {
+    template: &'a PodTemplate<'a>,
+    /// The pool that they select by its name.
+    name: Option<&'a str>,
+    /// `None` for Pods whose queue is outside of the stack: nobody knows where it lets them start.
+    forms: Option<Vec<fit::PodRequirements>>,
+}
+
+impl<'a> Pods<'a> {
+    fn of(template: &'a PodTemplate<'a>, resources: &[Resource]) -> Self {
+        let own = &template.requirements;
+        let forms = match template.queue {
+            None => Some(Vec::new()),
+            Some(queue) => started_forms(own, queue, resources),
+        };
+        Self { template, name: own.node_selector.get(POOL_LABEL).map(String::as_str), forms }
     }
-    let region = catalog::region_of(&cluster.location).unwrap_or(&cluster.location);
-    let RemoteRepository { command, image } = RemoteRepository::of(first, &cluster.project, region);
-    Some(finding.help(format!(
-        "pull it through Artifact Registry, with `{command}` and the image `{image}`, or remove `image_streaming`"
-    )))
+
+    /// Returns the forms, of which Pods without a queue have one.
+    fn forms(&self) -> Option<&[fit::PodRequirements]> {
+        match self.forms.as_deref() {
+            Some([]) if self.template.queue.is_none() => {
+                Some(std::slice::from_ref(&self.template.requirements))
+            }
+            forms => forms,
+        }
+    }
+
+    /// Removes the pools on which an image of the Pods may be streamed.
+    fn drop_streaming(&self, pools: &Pools<'_>, candidates: &mut BTreeMap<&str, Candidate<'a>>) {
+        // All are in the region of the cluster.
+        let Some(source) = candidates.values().next().map(|candidate| candidate.source) else { return };
+        if !self.template.images().any(|(_, image)| source.may_stream(image)) {
+            return;
+        }
+        let is_here = |candidate: &Candidate<'_>| {
+            self.forms().is_none_or(|forms| forms.iter().any(|form| pools.takes(candidate.pool, form)))
+        };
+        match self.name {
+            Some(name) => {
+                if candidates.get(name).is_some_and(is_here) {
+                    candidates.remove(name);
+                }
+            }
+            None => candidates.retain(|_, candidate| !is_here(candidate)),
+        }
+    }
+
+    /// Returns the pool on which the Pods certainly are: they select it, or no other one takes them.
+    fn only_pool<'p>(&'p self, pools: &'p Pools<'_>) -> Option<&'p str> {
+        let pool_of = |form: &fit::PodRequirements| match self.name {
+            Some(name) => {
+                Some(name).filter(|name| pools.pool(name).is_some_and(|pool| pools.takes(pool, form)))
+            }
+            None => pools.only_taker(form).and_then(|pool| pool.resource.identity.pool()),
+        };
+        let mut found = self.forms()?.iter().map(pool_of);
+        let first = found.next()??;
+        found.all(|other| other == Some(first)).then_some(first)
+    }
+}
+
+/// Returns a warning for the pools that have the same key and the same images.
+fn say<'a>(
+    candidates: impl Iterator<Item = Candidate<'a>>,
+    cluster: &Resource,
+    name: &ClusterName,
+) -> Vec<Diagnostic> {
+    let mut groups: BTreeMap<(FieldPath, Vec<&str>), Vec<Candidate<'a>>> = BTreeMap::new();
+    for candidate in candidates.filter(|candidate| !candidate.images.is_empty()) {
+        let images = candidate.images.iter().map(|(_, image)| *image).collect();
+        let switch = place_of_switch(candidate.pool.resource, cluster);
+        groups.entry((switch, images)).or_default().push(candidate);
+    }
+    groups.into_iter().filter_map(|((switch, _), alike)| finding(&alike, switch, name)).collect()
+}
+
+/// Returns the place of the key that turns image streaming on for a pool.
+fn place_of_switch(pool: &Resource, cluster: &Resource) -> FieldPath {
+    let own = FieldPath::keys(["config", "gcfsConfig", "enabled"]);
+    match own.find(&pool.body) {
+        Some(_) => pool.origin_of(&own),
+        None => cluster.origin_of(&FieldPath::keys([
+            "nodePoolDefaults",
+            "nodeConfigDefaults",
+            "gcfsConfig",
+            "enabled",
+        ])),
+    }
+}
+
+fn finding(alike: &[Candidate<'_>], switch: FieldPath, cluster: &ClusterName) -> Option<Diagnostic> {
+    let Candidate { pool, source, images } = alike.first()?;
+    let (_, image) = images.first()?;
+    let address = &pool.resource.address;
+    let (pools, on) = match alike.len() {
+        1 => (format!("`{address}`"), "it"),
+        several => (format!("`{address}` and {} more", several - 1), "them"),
+    };
+    let region = source.region;
+    let is_own = pool.resource.body["config"]["gcfsConfig"]["enabled"] == true;
+    let what = format!(
+        "image streaming has no effect on {pools}: GKE streams images of Artifact Registry in `{region}` only, and none of the \
+         stack's Pods on {on} has one"
+    );
+    let mut finding =
+        Diagnostic::warning(Code::StreamedImages, what).at_value(switch.clone(), "turned on here");
+    for (place, image) in images {
+        let (registry, _) = images::registry_and_path(image);
+        let elsewhere =
+            images::registry_location(registry).map(|location| format!(", which is in `{location}`"));
+        let elsewhere = elsewhere.unwrap_or_default();
+        finding = finding.at_value(
+            place.clone(),
+            format!("from {registry}{elsewhere}: pulled whole before the Pod starts"),
+        );
+    }
+    let (registry, _) = images::registry_and_path(image);
+    let cure = match RemoteRepository::of(image, &cluster.project, region) {
+        Some(RemoteRepository { command, image }) => {
+            format!("pull it through Artifact Registry, with `{command}` and the image `{image}`")
+        }
+        None if images::registry_location(registry).is_some() => {
+            format!("copy it to a repository of Artifact Registry in `{region}`")
+        }
+        None => format!("push it to Artifact Registry in `{region}`"),
+    };
+    let off = match (is_own, alike.len()) {
+        (true, _) => format!("remove `{switch}`"),
+        (false, 1) => "set `image_streaming = false` on the pool".to_owned(),
+        (false, _) => "set `image_streaming = false` on the pools".to_owned(),
+    };
+    Some(finding.help(format!("{cure}, or {off}")))
 }

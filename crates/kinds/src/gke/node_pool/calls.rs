@@ -65,7 +65,13 @@ pub fn inline_body(pool: &Value) -> Value {
 
 /// Returns true if a pool is created without nodes.
 pub fn starts_empty(pool: &Value) -> bool {
-    pool["initialNodeCount"].as_u64().unwrap_or_default() == 0
+    initial_nodes(pool) == 0
+}
+
+/// Returns the number of nodes with which a pool is created, in all zones that it names.
+pub fn initial_nodes(pool: &Value) -> u64 {
+    let zones = pool["locations"].as_array().map_or(1, |zones| zones.len().max(1));
+    pool["initialNodeCount"].as_u64().unwrap_or_default() * zones as u64
 }
 
 /// Returns true if Pods on a pool can use the Google service account of its nodes; `shields` is true if the cluster has Workload
