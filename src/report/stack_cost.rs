@@ -240,7 +240,7 @@ fn without_bill(target: &Target) -> &'static str {
 fn bill_text(bill: &Bill, is_planned: bool, width: usize) -> String {
     let exists = exists(bill);
     if !exists && !is_planned {
-        return wrap("", &format!("Nothing of it exists that costs money. {UNPLANNED}"), width);
+        return wrap("", &format!("Nothing that has a price exists yet. {UNPLANNED}"), width);
     }
     let shown = |cost: &SectionCost| match exists {
         true => [cost.before.clone(), cost.live_idle.clone(), cost.live_most.clone()],
@@ -249,7 +249,7 @@ fn bill_text(bill: &Bill, is_planned: bool, width: usize) -> String {
     let total = bill.total();
     let mut text = String::new();
     if !exists {
-        text.push_str("Nothing of it exists that costs money. Once it is applied, it costs:\n\n");
+        text.push_str("Nothing that has a price exists yet. Once the stack is applied, it costs:\n\n");
     }
     let sections = bill.sections.iter();
     let sections: Vec<(String, [Sum; 3])> =
@@ -429,7 +429,7 @@ mod tests {
     #[test]
     fn before_the_first_apply_the_plan_is_shown() {
         let shown = text(Some(bill(section([0.0; 3], [7.46, 0.0, 14.92]))), None);
-        assert!(shown.contains("Nothing of it exists that costs money."), "{shown}");
+        assert!(shown.contains("Nothing that has a price exists yet."), "{shown}");
         assert!(shown.contains("as planned") && shown.contains("total                 $7.56/h"), "{shown}");
         assert!(!shown.contains("Since") && !shown.contains("After the next apply"), "{shown}");
     }

@@ -117,7 +117,7 @@ fn time(plan: &Plan) -> Option<String> {
         }
     };
     let Some(CriticalPath { estimate: usual, changes }) = plan.critical_path() else {
-        return unknown.map(|unknown| format!("Time: not known, with {unknown}"));
+        return unknown.map(|unknown| format!("Time: not known: it includes {unknown}"));
     };
     let each = match changes.as_slice() {
         [only] => only.address.to_string(),

@@ -570,6 +570,8 @@ fn tasks_of_a_program_run_where_their_resources_are() {
     here.run(&["plan"]).expect(0).says("1 check to run");
     here.user.edit("{ FAST = 2 }", "{ FAST = 3 }");
     here.run(&["plan"]).expect(1).says("the program would wait forever");
+    // A stack with errors is not destroyed at the end.
+    here.user.edit("{ FAST = 3 }", "{ FAST = 2 }");
 }
 
 #[test]

@@ -10,8 +10,9 @@ use crate::golden::root;
 
 /// Words of blocks of other files: faults of the sandbox.
 const OTHER_FILES: [&str; 1] = ["[[request]]"];
-/// Errors of a block that shows a part of a stack, or names a file that is not there.
-const INCOMPLETE: [Code; 4] = [Code::MissingKey, Code::FileNotRead, Code::UserFiles, Code::NoBase];
+/// Errors of a block that shows a part of a stack, or names a file that is not there, or belongs to somebody else.
+const INCOMPLETE: [Code; 5] =
+    [Code::MissingKey, Code::FileNotRead, Code::NotTrusted, Code::UserFiles, Code::NoBase];
 
 #[test]
 fn every_block_of_toml_in_the_docs_is_a_stack() {

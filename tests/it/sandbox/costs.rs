@@ -281,7 +281,7 @@ fn the_cost_so_far_counts_each_period_at_its_own_rates() {
     let user = User::at(&served, format!("{ON_GKE}{AUTOSCALED}"));
     let planned = cost(&user);
     assert_eq!((&planned["hourly"]["exists"], planned.get("since")), (&json!(false), None));
-    user.run(&["cost"]).expect(0).says("Nothing of it exists that costs money.").says("as planned");
+    user.run(&["cost"]).expect(0).says("Nothing that has a price exists yet.").says("as planned");
 
     user.run(&["apply", "--auto-approve"]).expect(0);
     let now = cost(&user);

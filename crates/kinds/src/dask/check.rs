@@ -75,7 +75,7 @@ pub struct Check {
     #[serde(default, skip_serializing_if = "WorkerResources::is_empty")]
     pub resources: WorkerResources,
     /// The longest time for its Pod on its node, including the download of the image: `"30m"`. The wait for a node is not part of it.
-    /// Default 15 minutes for all of it.
+    /// Default 30 minutes for all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit: Option<String>,
     /// The node pool to run on.

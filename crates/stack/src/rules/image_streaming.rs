@@ -166,7 +166,12 @@ fn say<'a>(
         let switch = place_of_switch(candidate.pool.resource, cluster);
         groups.entry((switch, images)).or_default().push(candidate);
     }
-    groups.into_iter().filter_map(|((switch, _), alike)| finding(&alike, switch, name)).collect()
+    groups.into_iter().filter_map(|((switch, _), alike)| finding(&alike, switch, (cluster, name))).collect()
+}
+
+/// Returns the path of a cluster's default for its pools.
+fn default_switch() -> FieldPath {
+    FieldPath::keys(["nodePoolDefaults", "nodeConfigDefaults", "gcfsConfig", "enabled"])
 }
 
 /// Returns the place of the key that turns image streaming on for a pool.
@@ -174,16 +179,15 @@ fn place_of_switch(pool: &Resource, cluster: &Resource) -> FieldPath {
     let own = FieldPath::keys(["config", "gcfsConfig", "enabled"]);
     match own.find(&pool.body) {
         Some(_) => pool.origin_of(&own),
-        None => cluster.origin_of(&FieldPath::keys([
-            "nodePoolDefaults",
-            "nodeConfigDefaults",
-            "gcfsConfig",
-            "enabled",
-        ])),
+        None => cluster.origin_of(&default_switch()),
     }
 }
 
-fn finding(alike: &[Candidate<'_>], switch: FieldPath, cluster: &ClusterName) -> Option<Diagnostic> {
+fn finding(
+    alike: &[Candidate<'_>],
+    switch: FieldPath,
+    (gke, cluster): (&Resource, &ClusterName),
+) -> Option<Diagnostic> {
     let Candidate { pool, source, images } = alike.first()?;
     let (_, image) = images.first()?;
     let address = &pool.resource.address;
@@ -192,7 +196,8 @@ fn finding(alike: &[Candidate<'_>], switch: FieldPath, cluster: &ClusterName) ->
         several => (format!("`{address}` and {} more", several - 1), "them"),
     };
     let region = source.region;
-    let is_own = pool.resource.body["config"]["gcfsConfig"]["enabled"] == true;
+    let by_default = default_switch().find(&gke.body).is_some_and(|on| *on == true);
+    let is_own = pool.resource.body["config"]["gcfsConfig"]["enabled"] == true && !by_default;
     let what = format!(
         "image streaming has no effect on {pools}: GKE streams images of Artifact Registry in `{region}` only, and none of the \
          stack's Pods on {on} has one"

@@ -4,6 +4,7 @@ use crate::rules::Context;
 use crate::rules::worker_section::Finding;
 use crate::{Check, CheckRun};
 use kinds::dask::cluster::DaskCluster;
+use kinds::dask::replicas::{Replicas, WorkerCountOwner};
 use kinds::worker_resources::{self, WorkerResources};
 use model::address::FieldPath;
 use model::diag::{Code, Diagnostic};
@@ -63,8 +64,8 @@ fn preloads_twice(place: &FieldPath, cluster: &DaskCluster, path: &FieldPath) ->
     let config = path.key("config");
     let config: FieldPath = config.segments().iter().chain(setting.path.segments()).cloned().collect();
     Some(Finding {
-        message: format!("`{place}` sets `distributed.client.preload`, and so does `config`"),
-        places: vec![(place.clone(), ""), (config, "and here")],
+        message: format!("`{place}` sets `distributed.client.preload`, which conflicts with `{config}`"),
+        places: vec![(place.clone(), ""), (config, "conflicts")],
         help: "remove one of them, or call `dask.annotate` in the program".to_owned(),
     })
 }
@@ -86,6 +87,11 @@ fn may_have_others(cluster: &DaskCluster) -> bool {
         })
 }
 
+/// Returns true if workers may run: people set the number from notebooks.
+fn may_run(replicas: Replicas) -> bool {
+    replicas.most() > 0 || matches!(replicas.owner(), WorkerCountOwner::Notebooks(_))
+}
+
 /// Returns the finding on resources that no worker of the Dask cluster has.
 fn unmet(
     place: &FieldPath,
@@ -96,7 +102,7 @@ fn unmet(
     let groups = cluster.group.values().map(|group| (&group.resources, group.replicas));
     let all: Vec<_> = groups.chain([(&cluster.worker.resources, cluster.worker.replicas)]).collect();
     let covers: Vec<_> = all.iter().filter(|(resources, _)| resources.cover(asked)).collect();
-    if may_have_others(cluster) || covers.iter().any(|(_, replicas)| replicas.most() > 0) {
+    if may_have_others(cluster) || covers.iter().any(|(_, replicas)| may_run(*replicas)) {
         return None;
     }
     let finding = |place: FieldPath, what: String, help: String| {
@@ -118,7 +124,7 @@ fn unmet(
         }
         if most < amount {
             let what = format!("each task takes {amount} of `{name}`, and a worker of `{path}` has {most}");
-            return finding(place.key(name), what, "lower it, or raise that of the workers".to_owned());
+            return finding(place.key(name), what, "lower the amount, or raise it on the workers".to_owned());
         }
     }
     let what = format!("no worker or group of `{path}` declares all of these resources");

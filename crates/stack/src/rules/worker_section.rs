@@ -43,7 +43,7 @@ impl Finding {
                     "a name has no blanks, no `=` and no `,`",
                 ),
                 ResourceProblem::Amount => (
-                    format!("`{place}` is not an amount: {}", resources.amount(name)),
+                    format!("`{place}` must be above 0, and is {}", resources.amount(name)),
                     "give a number above 0",
                 ),
             };
