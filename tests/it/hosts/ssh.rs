@@ -7,11 +7,12 @@ use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
 use serde_json::Value;
 
 use super::tls::{keys_are_kept, strangers_are_refused};
-use crate::real::{Part, free_ports, needs};
+use crate::real::{PATIENCE, Part, free_ports, needs};
 use crate::sandbox_server::{CommandOutput, User, entries_below, wait_until};
 
 /// Privileged programs are not on every `PATH`.
@@ -153,11 +154,24 @@ impl Lab {
         fs::write(self.at("noise"), "unset BASH_ENV\necho welcome\n").unwrap();
         let file = self.at(&format!("sshd{index}"));
         fs::write(&file, text).unwrap();
-        let log = fs::File::create(self.at(&format!("sshd{index}.log"))).unwrap();
-        let server = Command::new(SSHD).args(["-D", "-e", "-f"]).arg(&file).stderr(log).spawn().unwrap();
-        self.servers[index] = Some(server);
-        while std::net::TcpStream::connect(("127.0.0.1", self.ports[index])).is_err() {
-            std::thread::yield_now();
+        self.servers[index] = Some(self.listening(index, &file));
+    }
+
+    /// Starts a server, once more when somebody else has its port for a moment: then it ends at once.
+    fn listening(&self, index: usize, configuration: &Path) -> Child {
+        let path = self.at(&format!("sshd{index}.log"));
+        let begun = Instant::now();
+        loop {
+            let log = fs::File::create(&path).unwrap();
+            let mut server =
+                Command::new(SSHD).args(["-D", "-e", "-f"]).arg(configuration).stderr(log).spawn().unwrap();
+            while server.try_wait().unwrap().is_none() {
+                if fs::read_to_string(&path).unwrap().contains("Server listening on 127.0.0.1") {
+                    return server;
+                }
+                std::thread::yield_now();
+            }
+            assert!(begun.elapsed() < PATIENCE, "sshd: {}", fs::read_to_string(&path).unwrap());
         }
     }
 
