@@ -369,16 +369,7 @@ mod tests {
 
     fn section(live: [f64; 3], planned: [f64; 3]) -> SectionCost {
         let ([before, live_idle, live_most], [after, idle, most]) = (live.map(sum), planned.map(sum));
-        SectionCost {
-            before,
-            after,
-            idle,
-            most,
-            live_idle,
-            live_most,
-            certain_idle: None,
-            live_certain: None,
-        }
+        SectionCost { before, after, idle, most, live_idle, live_most, ..SectionCost::default() }
     }
 
     fn bill(workers: SectionCost) -> Bill {

@@ -78,7 +78,7 @@ fn is_in(registry: &str, domain: &str) -> bool {
     registry.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
-/// Returns true for an image that a node pulls in seconds: it has no part in a time, and nobody is told of its size.
+/// Returns true for an image that a node pulls in seconds: its pull is not part of a time, and plans do not name it.
 pub fn is_small(image: &str) -> bool {
     let (registry, path) = registry_and_path(image);
     let name = format!("{registry}/{}", path.split(['@', ':']).next().unwrap_or_default());

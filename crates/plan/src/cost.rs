@@ -285,16 +285,7 @@ impl<'b> Billing<'b> {
         let (live_idle, live_most) = (before.clone(), with_created_pools(self.live(identity), &before));
         let most = with_created_pools(body, &after);
         let idle = after.clone();
-        SectionCost {
-            before,
-            after,
-            idle,
-            most,
-            live_idle,
-            live_most,
-            certain_idle: None,
-            live_certain: None,
-        }
+        SectionCost { before, after, idle, most, live_idle, live_most, ..SectionCost::default() }
     }
 
     fn pool(&self, identity: &Identity, needed: &NodeCounts) -> SectionCost {

@@ -74,7 +74,7 @@ struct DrawnPool {
     disk: u32,
 }
 
-/// What a Pod asks for, each a share of the first pool's machine in percent; the disk in GiB.
+/// The requests of a Pod, each a share of the first pool's machine in percent; the disk in GiB.
 #[derive(Clone, Debug)]
 struct Amounts {
     cpu: Option<u32>,
@@ -402,7 +402,7 @@ async fn placed(client: &Client) -> BTreeMap<String, Placed> {
 struct Lab {
     cases: Vec<Case>,
     names: Vec<String>,
-    /// What `validate` says of each.
+    /// The answer of `validate` for each.
     predicted: Vec<(Predicted, String)>,
     client: Client,
     user: User,

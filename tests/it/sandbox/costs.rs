@@ -247,7 +247,7 @@ fn pass_hours(served: &SandboxServer, hours: i64) {
     write_record(served, &record);
 }
 
-/// What `cost --json` prints.
+/// Returns the object that `cost --json` prints.
 fn cost(user: &User) -> Value {
     serde_json::from_str(&user.run(&["cost", "--json"]).expect(0).out).unwrap()
 }

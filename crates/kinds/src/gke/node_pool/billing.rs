@@ -25,8 +25,8 @@ pub fn billed_node(pool: &Value) -> Node {
     }
 }
 
-/// Returns true if Google Cloud may take nodes away at any time or after a while, or brings them only once it has machines: nobody knows
-/// how long such a pool has the number of nodes that it is asked for.
+/// Returns true if Google Cloud may delete nodes of the pool at any time or after a while, or creates them only once it has machines. Then
+/// the pool may have fewer nodes than requested.
 pub fn may_lose_nodes(pool: &Value) -> bool {
     let config = &pool["config"];
     let is_short_lived = ["spot", "preemptible", "flexStart"].iter().any(|key| config[*key] == true);
